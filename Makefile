@@ -4,6 +4,7 @@
 # make soak       the long tests, with real faults for minutes; PART=3/10 runs one tenth of them
 # make check      lint, types and import rules
 # make constraints   that constraints.txt holds on every supported Python, system and processor
+# make device     what needs a CUDA device: tests, errors, rates, short runs, in four minutes
 # make fuzz       the property tests with FUZZ=20 times as many cases
 # make clean      removes everything that the other targets made
 #
@@ -32,7 +33,7 @@ endif
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
 
-.PHONY: help demo test quick soak check constraints fuzz clean
+.PHONY: help demo test quick soak check constraints device fuzz clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -75,6 +76,9 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+device: $(VENV)/.dev
+	$(BIN)/python benchmarks/device.py
 
 fuzz: $(VENV)/.dev
 	COTSWOLD_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto tests/geometry tests/kernels tests/ops tests/nn \

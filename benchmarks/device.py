@@ -1,4 +1,4 @@
-"""Everything that needs a CUDA device, in one command: tests, errors, ceilings, rates, short runs.
+"""Everything that needs a CUDA device, in one command: peak rates, tests, errors, rates, short runs.
 
 Knows: the command's options, tables, where results go. Does not know: how anything is measured.
 """
@@ -20,21 +20,26 @@ from cotswold.bench.measure import Document, document
 from cotswold.cli.support.tables import table, write_result
 from cotswold.errors import UserError
 from lib.command import Json, command, main
-from lib.device import products, training
+from lib.device import products, training, updates
 
 ROOT = Path(__file__).parents[1]
 TESTS = (
     "tests/kernels/test_cuda.py",
+    "tests/kernels/test_cuda_update.py",
+    "tests/ops/test_bands.py",
     "tests/training/async_sgd/test_downpour_devices.py",
     "tests/training/async_sgd/test_replica_pushes.py",
     "tests/replicas/test_device_vectors.py",
 )
 
 
+TESTS_SECONDS, DEMO_SECONDS = 100.0, 120.0
+
+
 def device(
     *,
     device: str = "cuda:0",
-    minutes: float = 7.0,
+    minutes: float = 4.0,
     part: list[str] | None = None,
     out: Path | None = None,
     json_: Json = False,
@@ -55,7 +60,7 @@ def device(
     minutes
         Time limit. A part that has not begun by then is left out and named.
     part
-        Parts: tests, errors, ceilings, rates, steps, layer, runs, demo [all].
+        Parts: ceilings, tests, errors, updates, steps, rates, runs, layer, demo [all, in this order].
     out
         Directory for device.json.
     json_
@@ -68,16 +73,17 @@ def device(
     began, content = time.monotonic(), cast("dict[str, object]", {})
     if place.type == "cuda":
         content["device"] = torch.cuda.get_device_name(place)
-    with tempfile.TemporaryDirectory() as folder, products.few_tiles():
+    with tempfile.TemporaryDirectory() as folder, products.only_tiles(products.FEW_TILES):
         parts: dict[str, Callable[[], Iterable[Document]]] = {
+            "ceilings": lambda: products.ceilings(place, 8192 if place.type == "cuda" else 256),
             "tests": lambda: _tests(place),
             "errors": lambda: products.errors(place),
-            "runs": lambda: training.runs(Path(folder), place),
-            "demo": lambda: _demo(Path(folder), place),
-            "ceilings": lambda: products.ceilings(place, 8192 if place.type == "cuda" else 256),
+            "updates": lambda: updates.updates(place, layers),
+            "steps": lambda: updates.steps(place, layers),
             "rates": lambda: products.rates(place, layers),
-            "steps": lambda: products.steps(place, layers),
+            "runs": lambda: training.runs(Path(folder), place),
             "layer": lambda: products.own_layer(place),
+            "demo": lambda: _demo(Path(folder), place),
         }
         unknown = set(part or ()) - set(parts)
         if unknown:
@@ -117,31 +123,63 @@ def _flat(row: Mapping[str, object]) -> Document:
 def _tests(place: torch.device) -> Iterator[Document]:
     """Run the tests that need a device, several at a time, as their compilers take most of the time."""
     workers = str(min(8, os.cpu_count() or 1))
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", workers, "-m", "cuda"]
-    done = subprocess.run([*words, *TESTS], cwd=ROOT, capture_output=True, text=True, check=False)
-    lines = done.stdout.strip().splitlines()
+    # pytest-benchmark warns under xdist, and warnings are errors
+    words = [
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:benchmark",
+        "-n",
+        workers,
+        "-m",
+        "cuda",
+    ]
+    code, lines = _finished([*words, *TESTS], TESTS_SECONDS)
     for line in lines:
         if line.startswith(("FAILED", "ERROR", "E  ")):
             yield {"failure": line[:300]}
-    yield {"exit": done.returncode, "summary": lines[-1] if lines else done.stderr[-300:]}
+    yield {"exit": code, "summary": lines[-1][:300] if lines else ""}
+
+
+def _finished(words: list[str], seconds: float) -> tuple[int, list[str]]:
+    """Run Python with these words; return its exit code and its lines, with 124 if the time was over."""
+    try:
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired as over:
+        text = over.stdout.decode(errors="replace") if isinstance(over.stdout, bytes) else over.stdout or ""
+        return 124, text.strip().splitlines()
+    return done.returncode, done.stdout.strip().splitlines()
 
 
 def _demo(folder: Path, place: torch.device) -> Iterator[Document]:
     """Train an epoch of the demo recipe on the device, and evaluate it."""
-    words = [sys.executable, "-m", "cotswold"]
     run = folder / "demo"
     began = time.monotonic()
     settings = ["--set", f"training.device={place}", "--set", "training.epochs=1"]
     stores = ["--stores", str(folder / "stores")]
     for arguments in (["train", "demo", "--run", str(run), *stores, *settings], ["evaluate", str(run)]):
-        done = subprocess.run([*words, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-        last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+        left = max(1.0, DEMO_SECONDS - (time.monotonic() - began))
+        code, lines = _finished(["-m", "cotswold", *arguments], left)
+        shown = lines[-1:] if code == 0 else lines[-3:]
         yield {
             "command": arguments[0],
-            "exit": done.returncode,
+            "exit": code,
             "seconds": round(time.monotonic() - began, 1),
-            "last_line": last[0][:200] if last else "",
+            "last_lines": " | ".join(line[:200] for line in shown),
         }
+        if code:
+            return
 
 
 if __name__ == "__main__":

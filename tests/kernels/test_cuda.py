@@ -135,6 +135,19 @@ def test_a_tuned_tile_equals_the_reference(operation: str) -> None:
     close(result(Device(), operation, PLAIN, handed, {}), expected(operation, PLAIN, handed), 1e-5)
 
 
+@pytest.mark.cuda
+@NO_TRITON
+@NO_DEVICE
+def test_a_second_process_does_not_tune_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.runtime.autotuner import Autotuner
+
+    handed = operands(PLAIN, "product", 37, torch.float32)
+    first = result(Device(), "product", PLAIN, handed, {})
+    launch._kernel.cache_clear()  # as in a new process
+    monkeypatch.setattr(Autotuner, "_bench", lambda *args, **kwargs: pytest.fail("tuned again"))
+    assert torch.equal(result(Device(), "product", PLAIN, handed, {}), first)
+
+
 @given(layer=FEW_BLOCKS)
 @settings(max_examples=6, deadline=None)
 def test_the_products_are_each_others_adjoints(run: Runner, layer: BlockLocal) -> None:
@@ -264,50 +277,6 @@ def test_without_device_and_interpreter_kernels_are_not_available_and_say_so() -
     x, filters, out = operands(ODD, "product", 3)
     with pytest.raises(GeometryError, match="cannot access a tensor on cpu"):
         cuda.product(x, filters, ODD, out)
-
-
-def compiled(name: str, element: str, sides: dict[str, int], warps: int, stages: int, ones: bool) -> str:
-    """Return the assembly of a program for compute capability 8.0. ``ones``: every size is 1 and known."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    from cotswold.kernels.cuda import triton_kernels
-
-    kernel = triton.jit(getattr(triton_kernels, name))
-    dtype = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}[element]
-    fixed = {"image_class": 16, **launch.arithmetic(dtype), **sides}
-    fixed = {argument: fixed[argument] for argument in kernel.arg_names if argument in fixed}
-    pointers = [
-        argument for argument in kernel.arg_names if argument in ("x", "y", "delta", "filters", "out")
-    ]
-    numbers = [argument for argument in kernel.arg_names if argument not in {*fixed, *pointers}]
-    signature = dict.fromkeys(pointers, f"*{element}") | dict.fromkeys(fixed, "constexpr")
-    signature |= dict.fromkeys(numbers, "constexpr" if ones else "i32")
-    values = fixed | (dict.fromkeys(numbers, 1) if ones else {})
-    ordered = {argument: signature[argument] for argument in kernel.arg_names}
-    code = triton.compile(
-        ASTSource(fn=kernel, signature=ordered, constexprs=values),
-        target=GPUTarget("cuda", 80, 32),
-        options={"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True},
-    )
-    assembly: str = code.asm["ptx"]
-    assert len(code.asm["cubin"]) > 0
-    return assembly
-
-
-@NO_TRITON
-@pytest.mark.skipif(is_interpreted(), reason="the interpreter compiles nothing")
-@pytest.mark.parametrize("ones", [False, True])
-@pytest.mark.parametrize("name", ["product", "adjoint", "outer"])
-def test_programs_compile_for_a_device_that_is_not_there(name: str, ones: bool) -> None:
-    choices = {"product": tiles.PRODUCT, "adjoint": tiles.ADJOINT, "outer": tiles.OUTER}
-    tile = choices[name][-1]
-    sides = {"PLACES": 64, **tile.sides} if name == "adjoint" else dict(tile.sides)
-    for element, instruction in (("fp32", "fma.rn.f32"), ("fp64", "f64"), ("bf16", "mma.sync")):
-        assembly = compiled(name, element, sides, tile.warps, tile.stages, ones)
-        assert instruction in assembly or ones
-        assert "tf32" not in assembly
 
 
 @given(st.integers(1, 4000))

@@ -1,7 +1,7 @@
-"""Errors and rates of a block-local layer's products and of a stack's step on a CUDA device.
+"""Errors and rates of a block-local layer's products on a CUDA device.
 
-Knows: layers, dtypes, two backends (Triton's kernels; gathered fields and cuBLAS). Does not
-know: tables, training runs.
+Knows: layers, dtypes, the products by the fastest backend and by torch. Does not know: steps of a stack
+(`updates`), tables, training runs.
 """
 
 from __future__ import annotations
@@ -17,34 +17,47 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.bench.measure import Document, Spread, rounded
-from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
+from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.cuda import launch
 from cotswold.kernels.cuda import products as kernels
 from cotswold.kernels.cuda.tiles import ProgramTile
 from cotswold.nn import LocallyConnected2d
-from cotswold.ops import batched, step
+from cotswold.ops import batched
 
 ROUNDS = 5
-WHOLE_ROW = 1 << 30
-"""As `batched.WIDE_ENOUGH`: one product per block row, whatever its size."""
 FEW_TILES = {
     "_PRODUCT": (
         ProgramTile({"NEURONS": 128, "IMAGES": 128, "DEPTH": 16}, 8, 3),
-        ProgramTile({"NEURONS": 128, "IMAGES": 32, "DEPTH": 32}, 4, 3),
+        ProgramTile({"NEURONS": 128, "IMAGES": 128, "DEPTH": 64}, 8, 3),
+        ProgramTile({"NEURONS": 128, "IMAGES": 32, "DEPTH": 32}, 4, 4),
+        ProgramTile({"NEURONS": 128, "IMAGES": 32, "DEPTH": 64}, 4, 4),
+        ProgramTile({"NEURONS": 32, "IMAGES": 128, "DEPTH": 32}, 4, 3),
         ProgramTile({"NEURONS": 16, "IMAGES": 16, "DEPTH": 32}, 1, 4),
     ),
     "_ADJOINT": (
         ProgramTile({"IMAGES": 128, "DEPTH": 16}, 8, 3),
-        ProgramTile({"IMAGES": 32, "DEPTH": 32}, 4, 3),
+        ProgramTile({"IMAGES": 128, "DEPTH": 64}, 4, 4),
+        ProgramTile({"IMAGES": 64, "DEPTH": 32}, 8, 3),
+        ProgramTile({"IMAGES": 32, "DEPTH": 64}, 4, 4),
         ProgramTile({"IMAGES": 16, "DEPTH": 16}, 2, 4),
     ),
     "_OUTER": (
-        ProgramTile({"PLACES": 64, "NEURONS": 128, "DEPTH": 32}, 8, 3),
-        ProgramTile({"PLACES": 64, "NEURONS": 64, "DEPTH": 16}, 4, 3),
+        ProgramTile({"PLACES": 128, "NEURONS": 128, "DEPTH": 16}, 8, 3),
+        ProgramTile({"PLACES": 128, "NEURONS": 128, "DEPTH": 64}, 8, 3),
+        ProgramTile({"PLACES": 64, "NEURONS": 128, "DEPTH": 64}, 4, 3),
+        ProgramTile({"PLACES": 64, "NEURONS": 32, "DEPTH": 32}, 4, 3),
         ProgramTile({"PLACES": 16, "NEURONS": 16, "DEPTH": 16}, 1, 4),
     ),
 }
-"""Tiles tried here: each takes seconds to compile, once for every dtype and precision."""
+"""Tiles tried here: each takes about a second to compile, once for every layer, dtype and precision."""
+ONE_TILE = {
+    "_PRODUCT": (ProgramTile({"NEURONS": 64, "IMAGES": 32, "DEPTH": 32}, 4, 3),),
+    "_ADJOINT": (ProgramTile({"IMAGES": 32, "DEPTH": 32}, 4, 3),),
+    "_OUTER": (ProgramTile({"PLACES": 64, "NEURONS": 32, "DEPTH": 32}, 4, 3),),
+}
+"""Tiles of `errors`, which tunes nothing."""
+PRECISIONS = ((torch.float32, "ieee"), (torch.float32, "tf32"), (torch.bfloat16, ""))
+"""The first layer is measured in all of them, the others without TensorFloat-32."""
 
 
 def _paper(channels: int, size: int, field: int, depth: int) -> BlockLocal:
@@ -89,25 +102,27 @@ def seconds(action: Callable[[], object], device: torch.device) -> list[float]:
     return found
 
 
-def _rate(flops: float, taken: list[float]) -> Document:
+def rate(flops: float, taken: list[float]) -> Document:
+    """Return the rate of calls and the median of their time."""
     spread = Spread.from_samples([flops / each / 1e12 for each in taken]).as_dict()
     return {"teraflops": spread, "milliseconds": rounded(1e3 * sorted(taken)[len(taken) // 2])}
 
 
 def ceilings(device: torch.device, size: int = 8192) -> Iterator[Document]:
     """Yield rates of cuBLAS on square matrices, and the bandwidth of ``y += 1``."""
-    for dtype, precision in ((torch.float32, "ieee"), (torch.float32, "tf32"), (torch.bfloat16, "")):
+    for dtype, precision in PRECISIONS:
         with precise(precision):
             one = torch.randn(size, size, device=device, dtype=dtype)
             taken = seconds(partial(torch.mm, one, one), device)
-        yield {"what": f"cuBLAS {_named(dtype, precision)}", **_rate(2.0 * size**3, taken)}
+        yield {"what": f"cuBLAS {named(dtype, precision)}", **rate(2.0 * size**3, taken)}
     values = torch.empty(size * size * 4, device=device)
     taken = seconds(lambda: values.add_(1), device)
     bandwidth = [8e-12 * values.numel() / each for each in taken]
     yield {"what": "y += 1", "terabytes_per_second": Spread.from_samples(bandwidth).as_dict()}
 
 
-def _named(dtype: torch.dtype, precision: str) -> str:
+def named(dtype: torch.dtype, precision: str) -> str:
+    """Return the name of a dtype and a precision."""
     return f"{str(dtype).removeprefix('torch.')} {precision}".strip()
 
 
@@ -123,10 +138,10 @@ def precise(precision: str) -> Iterator[None]:
 
 
 @contextmanager
-def few_tiles() -> Iterator[None]:
-    """Let the tuner try `FEW_TILES` alone for a block."""
-    before = {name: getattr(kernels, name) for name in FEW_TILES}
-    for name, tiles in FEW_TILES.items():
+def only_tiles(choices: Mapping[str, tuple[ProgramTile, ...]]) -> Iterator[None]:
+    """Let the tuner try some tiles alone for a block."""
+    before = {name: getattr(kernels, name) for name in choices}
+    for name, tiles in choices.items():
         setattr(kernels, name, replace(before[name], tiles=tiles))
     try:
         yield
@@ -135,18 +150,7 @@ def few_tiles() -> Iterator[None]:
             setattr(kernels, name, kernel)
 
 
-@contextmanager
-def whole_rows() -> Iterator[None]:
-    """Let `ops.batched` gather the fields of a whole block row for each product, for a block."""
-    before = batched.WIDE_ENOUGH, batched.SCRATCH_ELEMENTS
-    batched.WIDE_ENOUGH = batched.SCRATCH_ELEMENTS = WHOLE_ROW
-    try:
-        yield
-    finally:
-        batched.WIDE_ENOUGH, batched.SCRATCH_ELEMENTS = before
-
-
-def _operands(
+def operands(
     layer: BlockLocal, images: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return random maps of inputs and outputs, images last, and filters."""
@@ -178,97 +182,53 @@ def errors(device: torch.device) -> Iterator[Document]:
     """Yield the largest error of each product, relative to the largest element, beside float64."""
     for name, (layer, images) in ODD.items():
         for dtype, tolerance in TOLERANCES.items():
-            x, y, filters = _operands(layer, images, dtype, device)
+            x, y, filters = operands(layer, images, dtype, device)
             found = _products(ops, x, y, filters, layer)
             right = _products(batched, x.double(), y.double(), filters.double(), layer)
             for what, action in found.items():
-                row: Document = {"layer": name, "dtype": _named(dtype, ""), "product": what}
+                row: Document = {"layer": name, "dtype": named(dtype, ""), "product": what}
                 try:
                     wanted = right[what]()
-                    error = float((action().double() - wanted).abs().max() / wanted.abs().max())
+                    with only_tiles(ONE_TILE):
+                        computed = action()
+                    error = float((computed.double() - wanted).abs().max() / wanted.abs().max())
                     yield {**row, "error": rounded(error), "is_right": error <= 4 * tolerance}
                 except Exception as failure:  # a compiler's error is a result here
                     yield {**row, "failure": f"{type(failure).__name__}: {failure}"[:300], "is_right": False}
 
 
+def measured(
+    layers: Mapping[str, tuple[BlockLocal, int]],
+) -> Iterator[tuple[str, BlockLocal, int, torch.dtype, str]]:
+    """Yield what is measured: name, layer, images, dtype and precision; see `PRECISIONS`."""
+    for number, (name, (layer, images)) in enumerate(layers.items()):
+        for dtype, precision in PRECISIONS:
+            if number == 0 or precision != "tf32":
+                yield name, layer, images, dtype, precision
+
+
 def rates(device: torch.device, layers: Mapping[str, tuple[BlockLocal, int]]) -> Iterator[Document]:
-    """Yield rates of each product: Triton's kernels, and gathered fields with cuBLAS."""
-    for name, (layer, images) in layers.items():
-        for dtype, precision in ((torch.float32, "ieee"), (torch.float32, "tf32"), (torch.bfloat16, "")):
-            x, y, filters = _operands(layer, images, dtype, device)
-            for backend in ("cuBLAS", "Triton"):
-                if backend == "Triton" and (device.type != "cuda" or not launch.available()):
-                    continue
-                for what, action in _products(
-                    ops if backend == "Triton" else batched, x, y, filters, layer
-                ).items():
-                    row: Document = {
-                        "layer": name,
-                        "dtype": _named(dtype, precision),
-                        "backend": backend,
-                        "product": what,
-                    }
-                    try:
-                        with precise(precision), whole_rows():
-                            began = time.perf_counter()
-                            action()
-                            synchronize(device)
-                            row["first_call_seconds"] = rounded(time.perf_counter() - began)
-                            taken = seconds(action, device)
-                        row["tile"] = _tile(what) if backend == "Triton" else ""
-                        yield {**row, **_rate(float(images * layer.product_flops), taken)}
-                    except Exception as failure:  # a compiler's error is a result here
-                        yield {**row, "failure": f"{type(failure).__name__}: {failure}"[:300]}
+    """Yield the rate of each product, and the tile that the tuner chose."""
+    for name, layer, images, dtype, precision in measured(layers):
+        for what, action in _products(ops, *operands(layer, images, dtype, device), layer).items():
+            row: Document = {"layer": name, "dtype": named(dtype, precision), "product": what}
+            try:
+                with precise(precision):
+                    began = time.perf_counter()
+                    action()
+                    synchronize(device)
+                    row["first_call_seconds"] = rounded(time.perf_counter() - began)
+                    taken = seconds(action, device)
+                row["tile"] = _tile(what) if device.type == "cuda" else ""
+                yield {**row, **rate(float(images * layer.product_flops), taken)}
+            except Exception as failure:  # a compiler's error is a result here
+                yield {**row, "failure": f"{type(failure).__name__}: {failure}"[:300]}
 
 
 def _tile(what: str) -> str:
     program = {"Wx": kernels._PRODUCT, "W'y": kernels._ADJOINT, "dx'": kernels._OUTER}[what]
     best = getattr(launch._kernel(program), "best_config", None)
     return str(best) if best else ""
-
-
-def steps(device: torch.device, layers: Mapping[str, tuple[BlockLocal, int]]) -> Iterator[Document]:
-    """Yield milliseconds, rate and kernel launches of `ops.stack_step`, for two sizes of gradient parts."""
-    for name, (layer, images) in layers.items():
-        geometry = StackGeometry(layer, Smoothing(1, keep=False), Smoothing(5, keep=True))
-        for dtype in (torch.float32, torch.bfloat16):
-            for elements in (step.GRADIENT_ELEMENTS, WHOLE_ROW):
-                row: Document = {"layer": name, "dtype": _named(dtype, ""), "gradient_elements": elements}
-                x, _, filters = _operands(layer, images, dtype, device)
-                filters /= filters.square().sum((2, 3), keepdim=True).sqrt()
-                one = torch.ones((), device=device)
-                state = ops.StackState(
-                    filters,
-                    torch.ones(layer.norms_shape, device=device),
-                    torch.zeros_like(filters, dtype=torch.float32),
-                    one,
-                    one.clone(),
-                    master_filters=filters.float() if dtype == torch.bfloat16 else None,
-                )
-                before, step.GRADIENT_ELEMENTS = step.GRADIENT_ELEMENTS, elements
-                try:
-                    objective, rule = ops.StackObjective(), ops.StepRule(rate=0.1)
-                    ops.calibrate(state, x, geometry, objective)
-                    run = partial(ops.stack_step, state, x, geometry, objective, rule)
-                    run()
-                    row["launches"] = _launches(run, device)
-                    yield {**row, **_rate(5.0 * images * layer.product_flops, seconds(run, device))}
-                except Exception as failure:  # a missing kernel is a result here
-                    yield {**row, "failure": f"{type(failure).__name__}: {failure}"[:300]}
-                finally:
-                    step.GRADIENT_ELEMENTS = before
-
-
-def _launches(action: Callable[[], object], device: torch.device) -> int:
-    """Count the kernels that a call launches."""
-    from torch.profiler import ProfilerActivity, profile
-
-    if device.type != "cuda":
-        return 0
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
-        action()
-        synchronize(device)
-    return sum(event.count for event in found.key_averages() if "LaunchKernel" in event.key)
 
 
 def own_layer(device: torch.device) -> Iterator[Document]:
@@ -282,9 +242,9 @@ def own_layer(device: torch.device) -> Iterator[Document]:
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.randn(128, 32, 24, 24, device=device, requires_grad=True)
 
-        row: Document = {"layer": "LocallyConnected2d(32, 32, 24, 3)", "dtype": _named(dtype, "")}
+        row: Document = {"layer": "LocallyConnected2d(32, 32, 24, 3)", "dtype": named(dtype, "")}
         try:
             taken = seconds(partial(run, x, dtype), device)
-            yield {**row, **_rate(3.0 * 128 * layer.geometry.product_flops, taken)}
+            yield {**row, **rate(3.0 * 128 * layer.geometry.product_flops, taken)}
         except Exception as failure:  # a missing kernel is a result here
             yield {**row, "failure": f"{type(failure).__name__}: {failure}"[:300]}

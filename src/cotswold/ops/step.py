@@ -20,6 +20,7 @@ from cotswold.geometry import BlockLocal, MapShape, StackGeometry
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import accumulation_dtype, map_strides
 from cotswold.ops import sgd_rule as rules
+from cotswold.ops.bands import can_move_by_bands, move_by_bands
 from cotswold.ops.batched import block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
@@ -304,7 +305,7 @@ def _move_filters(
     alpha: Tensor,
     rule: StepRule,
 ) -> None:
-    """Compute gradient and step for a few neurons at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
+    """Compute gradient and step, some neurons at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
     _check_masters(state)
     if has_cpu_kernel(state.filters) and _same_layout(state):
         from cotswold.kernels import products as kernels
@@ -322,6 +323,8 @@ def _move_filters(
             (state.filters, state.momentum, state.norms),
             constants,
         )
+    elif can_move_by_bands(state):
+        move_by_bands(state, layer, decoding, encoding, alpha, rule)
     else:
         _move_plainly(state, layer, decoding, encoding, alpha, rule)
 

@@ -27,6 +27,7 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal
 from cotswold.kernels.cuda import launch, products
 from cotswold.kernels.cuda.tiles import LEAST_SIDE, ProgramTile
+from cotswold.kernels.cuda.updates import update
 
 Sides = Mapping[str, int]
 ROOT = Path(__file__).parents[3]
@@ -42,11 +43,17 @@ class Runner(Protocol):
     def __call__(
         self, operation: str, layer: BlockLocal, operands: list[Tensor], sides: Sides
     ) -> list[Tensor]:
-        """Run with ``operands`` as the operation takes them, without ``layer``; ``sides`` of the tile."""
+        """Run with ``operands`` as the operation takes them, without ``layer``; ``sides`` of the tile.
+
+        ``update`` uses neither ``layer`` nor ``sides``.
+        """
 
 
 def _call(operation: str, layer: BlockLocal, operands: list[Tensor]) -> list[Tensor]:
-    getattr(products, operation)(*operands[:-1], layer, operands[-1])
+    if operation == "update":
+        update(*operands)
+    else:
+        getattr(products, operation)(*operands[:-1], layer, operands[-1])
     return operands
 
 

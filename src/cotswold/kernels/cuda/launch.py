@@ -12,8 +12,9 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
+from inspect import signature
 from math import prod
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import GeometryError, MissingExtraError, install
-from cotswold.kernels.cuda.tiles import ProgramTile, fitting_tiles
+from cotswold.kernels.cuda.tiles import ProgramTile, deepest, fitting_tiles
 from cotswold.kernels.operands import check_cuda_tensor
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
@@ -133,7 +134,11 @@ def _triton() -> Any:
 
 @cache
 def _kernel(program: TunedKernel) -> Any:
-    """Return the kernel, compiled on first launch; unless interpreted, tuned once per ``key`` and dtype."""
+    """Return the kernel, compiled on first launch; unless interpreted, tuned once per ``key`` and dtype.
+
+    Triton keeps the choice of a tile in its cache on the disk, by kernel, tiles, ``key``, dtypes,
+    architecture and version.
+    """
     triton = _triton()
     from cotswold.kernels.cuda import triton_kernels
 
@@ -146,16 +151,22 @@ def _kernel(program: TunedKernel) -> Any:
     }
 
     def smaller(_: object, named: Mapping[str, Any], **fixed: Any) -> list[Any]:
+        first: Tensor = next(iter(named.values()))
         extents = {
-            "NEURONS": named["rows"] * named["columns"] * named["depth"],
+            "DEPTH": deepest(first.dtype.itemsize),
+            "NEURONS": fixed["rows"] * fixed["columns"] * fixed["depth"],
             "IMAGES": fixed["image_class"],
-            "PLACES": named["field_y"] * named["field_x"] * named["channels"],
+            "PLACES": fixed["field_y"] * fixed["field_x"] * fixed["channels"],
         }
         sides = {side: extents[side] for side in program.tiles[0].sides if side in extents}
         return [configurations[tile] for tile in fitting_tiles(program.tiles, sides)]
 
+    # older versions of Triton keep no choice on the disk: each process tunes again
+    kept = {"cache_results": True} if "cache_results" in signature(triton.autotune).parameters else {}
     return triton.autotune(
         configs=list(configurations.values()),
         key=list(program.key),
         prune_configs_by={"early_config_prune": smaller},
+        do_bench=partial(triton.testing.do_bench, warmup=5, rep=20),
+        **kept,
     )(kernel)

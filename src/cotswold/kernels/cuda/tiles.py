@@ -1,7 +1,7 @@
 """Candidate tiles of the Triton kernels.
 
 Knows: sizes of tiles, the tiles that fit a layer, classes of batches. Does not know: Triton, tensors, values.
-The tiles below follow from register and shared memory sizes; none has been timed.
+The tiles below follow from sizes of registers and shared memory, and from assembly for compute capability 9.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ LEAST_SIDE = 16
 """Least side of a tile that every tensor core supports."""
 MAX_POSITIONS = 128
 """Maximum places of the map in one cell of the adjoint."""
+DEPTH_BYTES = 128
+"""Bytes of terms that a tensor core reads from shared memory at a time."""
+USUAL_DEPTH = 32
+"""Depth for which every dtype has tiles."""
 MOST_IMAGES = 512
 """Larger batches form one class."""
 
@@ -32,8 +36,12 @@ class ProgramTile:
 
 PRODUCT = (
     ProgramTile({"NEURONS": 128, "IMAGES": 128, "DEPTH": 16}, 8, 3),
+    ProgramTile({"NEURONS": 128, "IMAGES": 128, "DEPTH": 64}, 8, 3),
     ProgramTile({"NEURONS": 128, "IMAGES": 64, "DEPTH": 32}, 8, 3),
-    ProgramTile({"NEURONS": 128, "IMAGES": 32, "DEPTH": 32}, 4, 3),
+    ProgramTile({"NEURONS": 128, "IMAGES": 64, "DEPTH": 64}, 4, 4),
+    ProgramTile({"NEURONS": 128, "IMAGES": 32, "DEPTH": 32}, 4, 4),
+    ProgramTile({"NEURONS": 128, "IMAGES": 32, "DEPTH": 64}, 4, 4),
+    ProgramTile({"NEURONS": 64, "IMAGES": 128, "DEPTH": 64}, 4, 4),
     ProgramTile({"NEURONS": 64, "IMAGES": 64, "DEPTH": 16}, 4, 3),
     ProgramTile({"NEURONS": 64, "IMAGES": 32, "DEPTH": 32}, 4, 4),
     ProgramTile({"NEURONS": 32, "IMAGES": 128, "DEPTH": 32}, 4, 3),
@@ -43,14 +51,20 @@ PRODUCT = (
 )
 ADJOINT = (
     ProgramTile({"IMAGES": 128, "DEPTH": 16}, 8, 3),
+    ProgramTile({"IMAGES": 128, "DEPTH": 32}, 4, 4),
+    ProgramTile({"IMAGES": 128, "DEPTH": 64}, 4, 4),
     ProgramTile({"IMAGES": 64, "DEPTH": 16}, 4, 3),
-    ProgramTile({"IMAGES": 64, "DEPTH": 32}, 4, 3),
+    ProgramTile({"IMAGES": 64, "DEPTH": 32}, 8, 3),
+    ProgramTile({"IMAGES": 64, "DEPTH": 64}, 4, 4),
     ProgramTile({"IMAGES": 32, "DEPTH": 32}, 4, 3),
+    ProgramTile({"IMAGES": 32, "DEPTH": 64}, 4, 4),
     ProgramTile({"IMAGES": 16, "DEPTH": 16}, 2, 4),
 )
 OUTER = (
     ProgramTile({"PLACES": 128, "NEURONS": 128, "DEPTH": 16}, 8, 3),
+    ProgramTile({"PLACES": 128, "NEURONS": 128, "DEPTH": 64}, 8, 3),
     ProgramTile({"PLACES": 64, "NEURONS": 128, "DEPTH": 32}, 8, 3),
+    ProgramTile({"PLACES": 64, "NEURONS": 128, "DEPTH": 64}, 4, 3),
     ProgramTile({"PLACES": 64, "NEURONS": 64, "DEPTH": 16}, 4, 3),
     ProgramTile({"PLACES": 64, "NEURONS": 32, "DEPTH": 32}, 4, 3),
     ProgramTile({"PLACES": 128, "NEURONS": 16, "DEPTH": 32}, 4, 3),
@@ -68,6 +82,11 @@ def image_class(images: int) -> int:
     """Return the class of a batch that shares one tile: 2^k or 3 * 2^k images, at most 512."""
     least = max(power_of_two(min(images, MOST_IMAGES)), LEAST_SIDE)
     return least * 3 // 4 if 0 < images <= least * 3 // 4 and least > LEAST_SIDE else least
+
+
+def deepest(itemsize: int) -> int:
+    """Return the largest depth of a tile for elements of this size; more only takes time to compile."""
+    return max(USUAL_DEPTH, DEPTH_BYTES // itemsize)
 
 
 def fitting_tiles(tiles: Iterable[ProgramTile], extents: Mapping[str, int]) -> tuple[ProgramTile, ...]:
@@ -89,6 +108,12 @@ class MapCell:
     def positions(self) -> int:
         """Places of the tile that holds the cell, a power of two."""
         return max(power_of_two(self.rows * self.wide), LEAST_SIDE)
+
+    def is_whole(self, layer: BlockLocal) -> bool:
+        """True if a block that meets any cell covers all of it, except for places outside the map."""
+        step = layer.x.stride * layer.input.channels
+        inside = layer.y.stride % self.rows == 0 and step % self.wide == 0
+        return inside and layer.y.size % layer.y.stride == 0 and layer.x.size % layer.x.stride == 0
 
     def count(self, layer: BlockLocal) -> int:
         """Return the number of cells that cover the map, counted from the corner of the padding."""
