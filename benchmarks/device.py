@@ -33,7 +33,7 @@ TESTS = (
 )
 
 
-TESTS_SECONDS, DEMO_SECONDS = 100.0, 120.0
+TESTS_SECONDS, DEMO_SECONDS, LEAST_DEMO_SECONDS = 100.0, 120.0, 30.0
 
 
 def device(
@@ -83,7 +83,7 @@ def device(
             "rates": lambda: products.rates(place, layers),
             "runs": lambda: training.runs(Path(folder), place),
             "layer": lambda: products.own_layer(place),
-            "demo": lambda: _demo(Path(folder), place),
+            "demo": lambda: _demo(Path(folder), place, began + 60 * minutes - time.monotonic()),
         }
         unknown = set(part or ()) - set(parts)
         if unknown:
@@ -122,7 +122,7 @@ def _flat(row: Mapping[str, object]) -> Document:
 
 def _tests(place: torch.device) -> Iterator[Document]:
     """Run the tests that need a device, several at a time, as their compilers take most of the time."""
-    workers = str(min(8, os.cpu_count() or 1))
+    workers = str(min(12, os.cpu_count() or 1))
     # pytest-benchmark warns under xdist, and warnings are errors
     words = [
         "-m",
@@ -162,15 +162,15 @@ def _finished(words: list[str], seconds: float) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.strip().splitlines()
 
 
-def _demo(folder: Path, place: torch.device) -> Iterator[Document]:
-    """Train an epoch of the demo recipe on the device, and evaluate it."""
+def _demo(folder: Path, place: torch.device, left: float) -> Iterator[Document]:
+    """Train an epoch of the demo recipe on the device, and evaluate it, in the seconds that are left."""
     run = folder / "demo"
     began = time.monotonic()
     settings = ["--set", f"training.device={place}", "--set", "training.epochs=1"]
     stores = ["--stores", str(folder / "stores")]
     for arguments in (["train", "demo", "--run", str(run), *stores, *settings], ["evaluate", str(run)]):
-        left = max(1.0, DEMO_SECONDS - (time.monotonic() - began))
-        code, lines = _finished(["-m", "cotswold", *arguments], left)
+        limit = min(DEMO_SECONDS, max(LEAST_DEMO_SECONDS, left)) - (time.monotonic() - began)
+        code, lines = _finished(["-m", "cotswold", *arguments], max(1.0, limit))
         shown = lines[-1:] if code == 0 else lines[-3:]
         yield {
             "command": arguments[0],

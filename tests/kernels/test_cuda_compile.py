@@ -9,7 +9,7 @@ from tests.support.kernels.cuda_layers import NO_TRITON
 from tests.support.ops.layers import ODD
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.cuda import launch, products, tiles
+from cotswold.kernels.cuda import launch, products, tiles, updates
 from cotswold.kernels.cuda.launch import is_interpreted
 
 
@@ -97,3 +97,44 @@ def test_the_tuner_keeps_its_choice_on_the_disk_and_tries_no_tile_too_deep() -> 
         chosen = tuner.early_config_prune(tuner.configs, {"x": torch.empty(1, dtype=dtype)}, **constants)
         assert max(config.kwargs["DEPTH"] for config in chosen) == most
         assert max(config.kwargs["NEURONS"] for config in chosen) == SQUARE.neurons
+
+
+@NO_TRITON
+@NO_COMPILER
+@pytest.mark.parametrize(("fan_in", "neurons"), [(1, 1), (9, 5), (1200, 128)])
+@pytest.mark.parametrize("element", ["fp32", "fp64", "bf16"])
+def test_the_update_compiles_for_a_device_that_is_not_there(element: str, fan_in: int, neurons: int) -> None:
+    """``bf16`` has float32 masters and a bfloat16 gradient."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from cotswold.kernels.cuda import triton_kernels
+
+    kernel = triton.jit(triton_kernels.update)
+    sides = updates._sides(fan_in, neurons)
+    dtype = torch.float64 if element == "fp64" else torch.float32
+    fixed = {
+        "fan_in": fan_in,
+        "neurons": neurons,
+        "NARROW": element == "bf16",
+        "SUM": launch.arithmetic(dtype)["SUM"],
+        "NEURONS": sides["NEURONS"],
+        "PLACES": sides["PLACES"],
+    }
+    wide = "fp64" if element == "fp64" else "fp32"
+    types = {"gradient": element, "narrow": element, "alpha": "fp64", "constants": "fp64"}
+    names = kernel.arg_names
+    code = triton.compile(
+        ASTSource(
+            fn=kernel,
+            signature={name: "constexpr" if name in fixed else f"*{types.get(name, wide)}" for name in names},
+            constexprs=fixed,
+            attrs={(names.index(name),): [["tt.divisibility", 16]] for name in names if name not in fixed},
+        ),
+        target=GPUTarget("cuda", 90, 32),
+        options={"num_warps": sides["num_warps"]},
+    )
+    assembly = code.asm["ptx"]
+    assert len(code.asm["cubin"]) > 0
+    assert ("st.global.v4.b32" in assembly) == (neurons == 128 and element != "fp64")

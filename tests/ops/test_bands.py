@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, Box
+from cotswold.kernels.cuda import launch
 from cotswold.ops import bands, step
 from cotswold.ops.memory_format import images_last
 
@@ -23,7 +24,7 @@ Pairs = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 def state_of(layer: BlockLocal, dtype: torch.dtype) -> ops.StackState:
     filters = 1.3 * ops.random_filters(layer, 1, 0, dtype=torch.float64)
-    masters = filters.float() if dtype == torch.bfloat16 else None
+    masters = filters.float() if dtype in (torch.bfloat16, torch.float16) else None
     momentum = 0.01 * torch.randn_like(filters).to(dtype if masters is None else torch.float32)
     norms = ops.filter_norms(filters).to(momentum.dtype)
     return ops.StackState(
@@ -88,6 +89,11 @@ def test_narrow_filters_move_with_their_wide_copies(monkeypatch: pytest.MonkeyPa
     bands.move_by_bands(state, WIDE, *pairs, state.alpha, RULE)
     assert state.master_filters is not None
     assert torch.equal(state.filters, state.master_filters.bfloat16())
+
+
+def test_float16_filters_move_without_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bands, "has_cuda_kernel", lambda x: x.dtype in launch.DTYPES)
+    check(WIDE, 5, torch.float16, 2**-9)
 
 
 @NO_TRITON

@@ -64,7 +64,8 @@ def move_by_bands(
     """
     moved = state.filters if state.master_filters is None else state.master_filters
     narrow = None if moved is state.filters else state.filters
-    fused = has_cuda_kernel(moved) and moved.dtype == state.momentum.dtype
+    # the kernel has no float16
+    fused = has_cuda_kernel(state.filters) and moved.dtype == state.momentum.dtype
     rate = rule.rate / layer.fan_in
     alpha = alpha.to(moved.device)
     constants = cuda.update_constants(moved, rule.momentum, rate, rule.longest) if fused else None
