@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, Placement
 from torch.optim import Optimizer
 
 from cotswold.errors import CheckpointError, UserError
+from cotswold.mesh.modules.parameters import local_part
 
 _DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 LEAST_SCALE = 2.0**-24
@@ -136,7 +137,7 @@ def clip_gradients(parameters: Sequence[Tensor], most: float) -> float:
     # torch reduces the norm of every DTensor by itself, and its order of sums may differ between ranks
     squares = torch.zeros((), dtype=torch.float64, device=gradients[0].device)
     is_first = not any(mesh.get_coordinate() or ())
-    parts = [_part(each) for each in gradients]
+    parts = [local_part(each) for each in gradients]
     for each, part in zip(gradients, parts, strict=True):
         if is_first or (isinstance(each, DTensor) and any(map(Placement.is_shard, each.placements))):
             squares += part.double().square().sum()
@@ -158,11 +159,6 @@ def _reduce(value: Tensor, operation: dist.ReduceOp.RedOpType, mesh: DeviceMesh 
     for dimension in range(0 if mesh is None else mesh.ndim):
         assert mesh is not None, "the range is empty without one"
         dist.all_reduce(value, operation, group=mesh.get_group(dimension))
-
-
-def _part(gradient: Tensor) -> Tensor:
-    """Return this rank's part of a gradient, whose changes are the gradient's."""
-    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
 
 
 def check_precision(name: str, network: nn.Module) -> None:

@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
 from cotswold.errors import UserError
+from cotswold.mesh.modules.parameters import local_part
 from cotswold.mesh.ranks.replicas import ReplicaAxis
 from cotswold.mesh.ranks.shared_sums import BUCKET_BYTES, FIRST_BYTES, SharedSums
 
@@ -102,8 +103,8 @@ class GradientBuckets:
         self.remove()
         self._learnt = [id(each) for each in learnt]
         for chosen in _grouped(reversed(learnt), self._bucket_bytes):
-            sizes = [_local(each).numel() for each in chosen]
-            first = _local(chosen[0])
+            sizes = [local_part(each).numel() for each in chosen]
+            first = local_part(chosen[0])
             buffer = torch.zeros(sum(sizes) + len(chosen), dtype=first.dtype, device=first.device)
             stops = [sum(sizes[: at + 1]) for at in range(len(sizes))]
             bucket = _Bucket(
@@ -223,16 +224,12 @@ class GradientBuckets:
             bucket.work = None
 
 
-def _local(values: Tensor) -> Tensor:
-    return values.to_local() if isinstance(values, DTensor) else values
-
-
 def _grouped(parameters: Iterable[nn.Parameter], most_bytes: int) -> Iterator[list[nn.Parameter]]:
     """Yield consecutive parameters of one type and device, up to a size."""
     chosen: list[nn.Parameter] = []
     size, most, kind = 0, min(FIRST_BYTES, most_bytes), None
     for each in parameters:
-        part = _local(each)
+        part = local_part(each)
         own = part.dtype, part.device
         if chosen and (own != kind or size + part.nbytes > most):
             yield chosen
@@ -252,7 +249,7 @@ def _fill(bucket: _Bucket, at: int, count: int) -> None:
         bucket.buffer[place].zero_()
         flags[at] = 0
     else:
-        part = _local(grad)
+        part = local_part(grad)
         dense = part.to_dense() if part.layout is not torch.strided else part
         torch.div(dense.reshape(-1), count, out=bucket.buffer[place])
         flags[at] = 1
@@ -265,11 +262,11 @@ def _spread(bucket: _Bucket) -> None:
     for parameter, place, is_used in zip(bucket.parameters, bucket.slices, used, strict=True):
         if not is_used:
             continue
-        average = bucket.buffer[place].view(_local(parameter).shape)
+        average = bucket.buffer[place].view(local_part(parameter).shape)
         if parameter.grad is None or parameter.grad.layout is not torch.strided:
-            own = torch.empty_like(_local(parameter), memory_format=torch.preserve_format).detach()
+            own = torch.empty_like(local_part(parameter), memory_format=torch.preserve_format).detach()
             parameter.grad = _as(parameter, own)
-        _local(parameter.grad).copy_(average)
+        local_part(parameter.grad).copy_(average)
 
 
 def _as(parameter: Tensor, part: Tensor) -> Tensor:

@@ -89,6 +89,15 @@ def parameter_of_part(
     return nn.Parameter(values, requires_grad=requires_grad)
 
 
+def local_part(values: Tensor) -> Tensor:
+    """Return this rank's values of a tensor, which share its memory: the part of a DTensor, else all.
+
+    Args:
+        values: A parameter, a gradient or a buffer.
+    """
+    return values.to_local() if isinstance(values, DTensor) else values
+
+
 def own_box(values: DTensor) -> Box:
     """Return the box of this rank's part in a parameter of a partitioned module.
 

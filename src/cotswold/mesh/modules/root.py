@@ -22,7 +22,7 @@ from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.modules.checkpoints import running
 from cotswold.mesh.modules.gradient_buckets import GradientBuckets
 from cotswold.mesh.modules.inside import check_root
-from cotswold.mesh.modules.parameters import local_parameters_installed, own_box
+from cotswold.mesh.modules.parameters import local_parameters_installed, local_part, own_box
 from cotswold.mesh.modules.sync_batchnorm import StatisticsRanks, synchronised_batchnorm
 from cotswold.mesh.modules.torch_modules import has_sync_batchnorm
 from cotswold.mesh.ranks.consistency_checks import due, states_of
@@ -155,7 +155,7 @@ _PARTS = (DistributedMap, DistributedFeatures)
 def replicate_root(partitioned: nn.Module, replicas: ReplicaAxis, *, sync_batchnorm: bool) -> None:
     """Give an outermost module the values of the first replica, and average its gradients over replicas."""
     for each in (*partitioned.parameters(), *partitioned.buffers()):
-        replicas.copy_first((each.to_local() if isinstance(each, DTensor) else each).detach())
+        replicas.copy_first(local_part(each).detach())
     mesh: Mesh = partitioned._mesh_of_maps  # type: ignore[assignment]  # torch types attributes as tensors or modules
     buckets = GradientBuckets(partitioned.parameters(), replicas, shared_sums=mesh.shared_sums)
     vars(partitioned)["_buckets_of_replicas"] = buckets

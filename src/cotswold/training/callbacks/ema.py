@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from cotswold.checkpoint import StateDict, StateValue, TensorPart
 from cotswold.errors import UserError
+from cotswold.mesh.modules.parameters import local_part
 from cotswold.training.callbacks.base import Callback, CallbackContext
 
 _NETWORK, _RAW = "network.", "raw."
@@ -72,7 +72,7 @@ class ModelEMA(Callback):
                     f"ModelEMA cannot average {name}, which the strategy's state_dict lacks under the name "
                     f"{_NETWORK}{name}; add it, or omit ModelEMA"
                 )
-            average = averages.setdefault(id(each), _local(each).clone())
+            average = averages.setdefault(id(each), local_part(each.detach()).clone())
             self._pairs[name] = each, average
         if not self._pairs:
             raise UserError("ModelEMA needs trainable parameters, but the module has none; omit ModelEMA")
@@ -88,20 +88,20 @@ class ModelEMA(Callback):
         if self.warmup:
             decay = min(decay, (1 + self._updates) / (10 + self._updates))
         for parameter, average in self._unique_pairs():
-            average.lerp_(_local(parameter), 1.0 - decay)
+            average.lerp_(local_part(parameter.detach()), 1.0 - decay)
 
     @contextmanager
     def exchanged(self) -> Iterator[None]:
         """Give the module the average in a `with` block, and its own parameters again at the end."""
         pairs = list(self._unique_pairs())
-        kept = [_local(parameter).clone() for parameter, _ in pairs]
+        kept = [local_part(parameter.detach()).clone() for parameter, _ in pairs]
         try:
             for parameter, average in pairs:
-                _local(parameter).copy_(average)
+                local_part(parameter.detach()).copy_(average)
             yield
         finally:
             for (parameter, _), own in zip(pairs, kept, strict=True):
-                _local(parameter).copy_(own)
+                local_part(parameter.detach()).copy_(own)
 
     def substitute(self, state: StateDict) -> dict[str, StateValue]:
         """Return a strategy's state with the average as the network, and with the parameters as raw weights.
@@ -138,12 +138,6 @@ class ModelEMA(Callback):
 
     def _unique_pairs(self) -> Iterable[tuple[nn.Parameter, Tensor]]:
         return {id(pair[0]): pair for pair in self._pairs.values()}.values()
-
-
-def _local(parameter: nn.Parameter) -> Tensor:
-    """Return the values of a parameter in this process, live."""
-    values: Tensor = parameter.detach()
-    return values.to_local() if isinstance(values, DTensor) else values
 
 
 def average_of(callbacks: Iterable[Callback]) -> ModelEMA | None:

@@ -18,10 +18,10 @@ from math import isfinite
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from cotswold.host import Ranks
 from cotswold.mesh.modules.gradient_buckets import GradientBuckets
+from cotswold.mesh.modules.parameters import local_part
 from cotswold.mesh.modules.sync_batchnorm import StatisticsRanks, synchronised_batchnorm
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.replicas import ReplicaAxis
@@ -67,7 +67,7 @@ class Replication:
         """The weight of the loss of the present batch in all parts."""
         self._sums: tuple[Tensor, dist.Work | None] | None = None
         for each in (*network.parameters(), *network.buffers()):
-            replicas.copy_first(_local(each))
+            replicas.copy_first(local_part(each).detach())
         sums = None if mesh is None else mesh.shared_sums
         self.buckets = GradientBuckets(network.parameters(), replicas, shared_sums=sums)
 
@@ -166,7 +166,7 @@ class Replication:
     def copy_buffers(self) -> None:
         """Give every replica the buffers of the first one, such as running means."""
         for each in self._network.buffers():
-            self._replicas.copy_first(_local(each))
+            self._replicas.copy_first(local_part(each).detach())
 
     def merge_validation(self, scores: Scores, metrics: MetricSet) -> None:
         """Replace the sums and the states of metrics of a validation by those of all replicas."""
@@ -174,7 +174,3 @@ class Replication:
         if metrics:
             places = self._replicas.grid.size  # each with the same outputs, and the same states
             merge_states(metrics, self._ranks, lambda found: found[::places])
-
-
-def _local(values: Tensor) -> Tensor:
-    return (values.to_local() if isinstance(values, DTensor) else values).detach()
