@@ -71,8 +71,13 @@ def test_a_run_on_a_file_predicts_raw_rows(training: str, tmp_path: Path) -> Non
     assert (found.names[0], from_file.names[0]) == ("row 0", "new.csv:2")
     with pytest.raises(SourceError, match="lacks 1 column of the run: 'age'"):
         cotswold.predict(run, new[["job"]])
-    strange = cotswold.predict(run, new.assign(job="pilot", other=1)[:3])
+    strange = cotswold.predict(run, new.assign(job=["pilot", *new["job"][1:]], other=1))
     assert [note.split(" ")[0] for note in strange.notes] == ["columns", "column"]
+    wrong = new.assign(job=["pilot", "judge"] * (len(new) // 2))
+    wrong.to_csv(tmp_path / "wrong.csv", index=False)
+    for source in (wrong, tmp_path / "wrong.csv"):
+        with pytest.raises(SourceError, match=r"column 'job' has no category .*'pilot', 'judge', and the"):
+            cotswold.predict(run, source)
     with pytest.raises(SourceError, match="1 class that the run did not learn"):
         cotswold.evaluate(run, source=new.assign(answer="maybe"))
     assert cotswold.report(run).is_file()
