@@ -94,6 +94,7 @@ def test_of_a_run_that_is_over_it_says_how_it_ended(
         log.write("end", status=status, reason=why, **rest)
     found = cotswold.why(run.path)
     assert found.state == "ended" and said in found.sentences[0] and found.status == {}
+    assert "()" not in found.sentences[1]
 
 
 def test_of_a_run_that_was_killed_it_says_what_was_done_then(run: RunDirectory) -> None:

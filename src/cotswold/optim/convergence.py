@@ -84,3 +84,44 @@ class Convergence:
             state: the result of `state`.
         """
         self._progress = _Progress(**state)
+
+
+class LossDecrease:
+    """The decrease of the value in the last iteration, relative to the value or to 1, whichever is larger.
+
+    The decrease that the slopes predict counts too, because values of float32 are coarse.
+
+    Args:
+        tolerance: a decrease of at most this is small; 0 turns the rule off.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
+        self._value = self._decrease = inf
+
+    @property
+    def is_small(self) -> bool:
+        """True if the last iteration decreased the value by at most the tolerance."""
+        return self._decrease <= self._tolerance and self._tolerance > 0
+
+    def update(self, iteration: Iteration) -> None:
+        """Count an iteration.
+
+        Args:
+            iteration: the result of `Method.step`.
+        """
+        decrease = max(self._value - iteration.value, iteration.predicted_decrease)
+        self._value, self._decrease = iteration.value, decrease / max(1.0, abs(iteration.value))
+
+    def state(self) -> Mapping[str, object]:
+        """Return the last value and decrease as JSON values, those that exist."""
+        found = {"value": self._value, "decrease": self._decrease}
+        return {name: each for name, each in found.items() if each != inf}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Resume from a saved state.
+
+        Args:
+            state: the result of `state`.
+        """
+        self._value, self._decrease = state.get("value", inf), state.get("decrease", inf)

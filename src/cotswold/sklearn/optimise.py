@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf
 
 import torch
 from torch import Tensor, nn
 
 from cotswold.errors import DivergedError
 from cotswold.optim import Convergence, FunctionObjective
+from cotswold.optim.convergence import LossDecrease
 from cotswold.recipe.schema import BatchTraining
 from cotswold.sklearn.fast_vectors import FastVectors
 from cotswold.sklearn.gradient import Loss, NetworkGradient
@@ -60,6 +60,7 @@ def optimise(
     vectors = FastVectors(flat.vector.clone())
     method = method_of(training, vectors, FunctionObjective(vectors, _objective(flat, loss, samples, decay)))
     convergence = Convergence(vectors.epsilon, training.convergence_patience)
+    decrease = LossDecrease(training.loss_tolerance)
     stopping = Patience(training.patience)
     history, best = OptimisationHistory(), vectors["x"][0].clone()
 
@@ -77,15 +78,15 @@ def optimise(
     validate()
     while not history.ended and len(history.losses) < training.max_iterations:
         found = method.step()
-        decrease = history.losses[-1] - found.value if history.losses else inf
         history.losses.append(found.value)
         convergence.update(found)
+        decrease.update(found)
         validate()
         if found.failure is not None:
             history.ended = f"no step decreases the objective: {found.failure}"
         elif float(vectors["trial_g"][0].abs().max()) <= training.tolerance:  # of the point just reached
             history.ended = "no element of the gradient exceeds tol"
-        elif max(decrease, found.predicted_decrease) <= training.loss_tolerance * max(1.0, abs(found.value)):
+        elif decrease.is_small:
             history.ended = "a step decreased the objective by at most ftol"
         elif convergence.is_converged:
             history.ended = "no measurable progress"

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from cotswold.checkpoint import Checkpoint, TensorChunk
 from cotswold.errors import CheckpointError, CotswoldError, DivergedError
 from cotswold.optim import Convergence
+from cotswold.optim.convergence import LossDecrease
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
 from cotswold.training.callbacks.runner import TrainingState
@@ -81,8 +82,7 @@ class FullBatchTrainer(Trainer):
         self._ended: str | None = None
         self._is_stuck = False  # True if the run has ended because no step decreases the objective
         self._gradient_norm, self._failure = inf, ""  # of the last iteration
-        self._loss = inf  # of the last iteration, for training.loss_tolerance
-        self._decrease = inf  # of the last iteration, relative to the loss or 1
+        self._decrease = LossDecrease(training.loss_tolerance)
         self._is_new = True
         self._shown = -inf
         self._asked = 0  # evaluations and slopes, including the current iteration's
@@ -146,9 +146,7 @@ class FullBatchTrainer(Trainer):
         ended, norm = kept.get("ended"), kept.get("gradient_norm")
         self._ended, self._is_stuck = ended if isinstance(ended, str) else None, kept["is_stuck"] is True
         self._gradient_norm = norm if isinstance(norm, float) else inf
-        loss, decrease = kept.get("loss"), kept.get("decrease")
-        self._loss = loss if isinstance(loss, float) else inf
-        self._decrease = decrease if isinstance(decrease, float) else inf
+        self._decrease.load(kept.get("decrease") or {})  # checkpoints of older versions lack it
         self._is_new = False
 
     def _fill(self) -> None:
@@ -170,19 +168,13 @@ class FullBatchTrainer(Trainer):
                 "gradient_norm": None if self._gradient_norm == inf else self._gradient_norm,
                 "ended": self._ended,
                 "is_stuck": self._is_stuck,
-                **self._decrease_state(),
+                "decrease": dict(self._decrease.state()),
             },
             "position": {"phase": 0, "step": self._number, "total": self._number},
             **entries,
         }
         pieces = chain(self._pieces(kept.vectors), more)
         return self._number, pieces, state, f"iteration {self._number}"
-
-    def _decrease_state(self) -> dict[str, object]:
-        """Return the loss and decrease of the last iteration, if the run may end because of them."""
-        if not self._training.loss_tolerance or self._loss == inf:
-            return {}
-        return {"loss": self._loss, "decrease": None if self._decrease == inf else self._decrease}
 
     def _pieces(self, vectors: tuple[str, ...]) -> Iterator[TensorChunk]:
         self._fill()
@@ -311,9 +303,8 @@ class FullBatchTrainer(Trainer):
         self._evaluations += found.evaluations
         self._partial_evaluations += found.partial_evaluations
         self._gradient_norm, self._failure = found.gradient_norm, found.failure or ""
-        decrease = max(self._loss - found.value, found.predicted_decrease)
-        self._loss, self._decrease = found.value, decrease / max(1.0, abs(found.value))
         self._convergence.update(found)
+        self._decrease.update(found)
         seconds = max(recorder.clock() - began, 1e-9)
         data_loss = {"data_loss": found.value - found.penalty} if self._training.weight_decay else {}
         notes = {"restart": found.restart, "skipped": found.skipped, "failure": found.failure}
@@ -389,7 +380,7 @@ class FullBatchTrainer(Trainer):
             return f"no step decreases the objective: {self._failure}"
         if self._gradient_norm <= training.tolerance:
             return _TOLERANCE
-        if self._decrease <= training.loss_tolerance and training.loss_tolerance:
+        if self._decrease.is_small:
             return _LOSS_TOLERANCE
         if self._convergence.is_converged:
             return _CONVERGED
