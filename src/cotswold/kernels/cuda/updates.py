@@ -15,7 +15,7 @@ from cotswold.errors import GeometryError
 from cotswold.kernels.cuda.launch import DTYPES, TunedKernel, arithmetic, check_types
 from cotswold.kernels.cuda.tiles import power_of_two
 
-TILE = {"NEURONS": 16, "PLACES": 128, "num_warps": 8}
+TILE = {"NEURONS": 32, "PLACES": 128, "num_warps": 8}
 """Neurons and field places of one turn; a program reads its filters three times, mostly from the L2 cache."""
 _UPDATE = TunedKernel("update", (), ())
 
