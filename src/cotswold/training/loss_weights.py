@@ -11,13 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import cast
 
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
-from cotswold.training.losses import CustomLoss, Loss, counted_mask, is_classes, is_sum
+from cotswold.training.losses import Loss, class_weights, counted_mask, is_classes, is_sum
 from cotswold.training.strategies.base import Batch
 
 PossibleWeights = Sequence[float]
@@ -48,7 +45,7 @@ def possible_weights(loss: Loss, batch: Batch) -> PossibleWeights:
     assert targets is not None, "a supervised run reads labelled data"
     samples, counted = 0 if batch.is_idle else len(targets), 0.0
     if samples and not targets.is_floating_point():
-        mask, of_class = counted_mask(loss, targets), _class_weights(loss)
+        mask, of_class = counted_mask(loss, targets), class_weights(loss)
         each = mask if of_class is None else of_class.to(targets.device)[targets.where(mask, 0).long()]
         counted = float((each * mask).sum()) * samples / targets.numel()
     return [float(samples), counted]
@@ -63,13 +60,3 @@ def loss_weight(loss: Loss, batch: Batch, outputs: Tensor, possible: PossibleWei
         return LossWeight(1.0, is_sum=True)
     is_counted = batch.weights is None and batch.targets is not None and is_classes(outputs, batch.targets)
     return LossWeight(possible[is_counted])
-
-
-def _class_weights(loss: Loss) -> Tensor | None:
-    """Return the weights of classes by which a loss of torch divides its mean; None without."""
-    function: object = loss.function if isinstance(loss, CustomLoss) else loss
-    if isinstance(function, nn.CrossEntropyLoss | nn.NLLLoss):
-        return function.weight
-    if isinstance(function, partial) and function.func in (functional.cross_entropy, functional.nll_loss):
-        return cast("Tensor | None", function.keywords.get("weight"))
-    return None

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -98,6 +99,16 @@ def counted_mask(loss: Loss, targets: Tensor) -> Tensor:
     words = function.keywords if isinstance(function, partial) else {}
     ignored = words.get("ignore_index", getattr(function, "ignore_index", IGNORED))
     return torch.logical_and(targets >= 0, torch.ne(targets, ignored))
+
+
+def class_weights(loss: Loss) -> Tensor | None:
+    """Return the weights of classes by which a loss of torch divides its mean; None without."""
+    function: object = loss.function if isinstance(loss, CustomLoss) else loss
+    if isinstance(function, nn.CrossEntropyLoss | nn.NLLLoss):
+        return function.weight
+    if isinstance(function, partial) and function.func in (functional.cross_entropy, functional.nll_loss):
+        return cast("Tensor | None", function.keywords.get("weight"))
+    return None
 
 
 def is_sum(loss: Loss) -> bool:

@@ -232,3 +232,25 @@ def test_a_hook_leaves_other_calls_as_they_are() -> None:
     module = Sum()
     assert call_with_parts(module, (torch.ones(1),), {}) is None
     assert call_with_parts(module, (Inputs((torch.ones(1),)),), {})[0] == ((torch.ones(1),),)  # type: ignore[index]  # any value
+
+
+def test_a_sample_without_a_counted_target_weighs_nothing() -> None:
+    outputs = torch.tensor([[2.0, 1.0, 0.5], [0.1, 0.2, 0.3]], requires_grad=True)
+    batch = Batch(outputs, torch.tensor([0, -100]), weights=torch.tensor([1.0, 3.0]))
+    found = weighted(cross_entropy, outputs, batch)
+    assert float(found.detach()) == pytest.approx(
+        float(cross_entropy(outputs[:1].detach(), torch.tensor([0]))) / 2
+    )
+    found.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    assert outputs.grad is not None and bool(torch.isfinite(outputs.grad).all()) and not outputs.grad[1].any()
+
+
+@pytest.mark.parametrize("pixels", [(), (3, 2)], ids=["a class", "a class a pixel"])
+def test_weights_of_classes_multiply_those_of_samples(pixels: tuple[int, ...]) -> None:
+    of_class, weights = torch.tensor([1.0, 5.0, 0.5]), torch.tensor([1.0, 3.0, 2.0, 0.0])
+    generator = torch.Generator().manual_seed(1)
+    outputs = torch.randn(4, 3, *pixels, generator=generator)
+    targets = torch.randint(3, (4, *pixels), generator=generator)
+    found = weighted(nn.CrossEntropyLoss(weight=of_class), outputs, Batch(outputs, targets, weights=weights))
+    each = nn.functional.cross_entropy(outputs, targets, weight=of_class, reduction="none")
+    assert torch.allclose(found, (weights * each.reshape(4, -1).mean(1)).mean())

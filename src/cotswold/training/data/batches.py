@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from cotswold.errors import UserError
-from cotswold.training.losses import Loss
+from cotswold.training.losses import Loss, class_weights, counted_mask, is_classes
 from cotswold.training.strategies.base import Batch, Share
 
 _UNEQUAL = ("stack expects each tensor to be equal size", "resize storage that is not resizable")
@@ -162,14 +162,31 @@ def _is_weight(given: object, samples: int) -> bool:
 
 
 def weighted(loss: Loss, outputs: Tensor, batch: Batch) -> Tensor:
-    """Return the loss of a batch; weights multiply the loss of each sample before the mean."""
+    """Return the loss of a batch; weights multiply the loss of each sample before the mean.
+
+    The loss of a sample whose targets are all ignored is 0. Weights of classes multiply, too: torch divides
+    the loss of one sample by the weight of its class.
+    """
     targets = batch.targets
     assert targets is not None, "a supervised run reads labelled data"
     if batch.weights is None:
         return loss(outputs, targets)
-    weights = batch.weights.reshape(-1)
-    each = torch.stack([loss(outputs[i : i + 1], targets[i : i + 1]) for i in range(len(targets))])
-    return (each * weights.to(each.dtype)).mean()
+    weights = batch.weights.reshape(-1).to(outputs.device)
+    counted = torch.ones(len(targets), dtype=torch.bool)
+    if is_classes(outputs, targets):
+        mask, of_class = counted_mask(loss, targets), class_weights(loss)
+        mask = mask.reshape(len(targets), -1)
+        counted = mask.any(1)
+        if of_class is not None:
+            each = of_class.to(targets.device)[targets.reshape(mask.shape).where(mask, 0).long()] * mask
+            weights = weights * each.sum(1) / mask.sum(1).clamp(min=1)
+    losses = torch.stack(
+        [
+            loss(outputs[i : i + 1], targets[i : i + 1]) if counts else outputs[i].sum() * 0
+            for i, counts in enumerate(counted.tolist())
+        ]
+    )
+    return (losses * weights.to(losses.dtype)).mean()
 
 
 def _inputs(given: object) -> Tensor | None:
