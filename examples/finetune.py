@@ -53,7 +53,8 @@ def main(directory: Path, short: bool) -> None:
         cotswold.train(
             first, images(3, 96 if short else 960), directory=place, loss="cross_entropy", resume="if_started"
         )
-        torch.save(first.state_dict(), weights)
+        torch.save(first.state_dict(), directory / "unfinished.pt")
+        (directory / "unfinished.pt").replace(weights)
 
     torch.manual_seed(1)
     module = ResNet(5)

@@ -123,7 +123,7 @@ FAULTS = (
     ),
     PlantedFault(
         "training/scores.py",
-        "self._loss += loss * found.weight",
+        "self._loss += loss * weight",
         "self._loss += loss",
         "training/test_scores.py",
     ),

@@ -72,3 +72,37 @@ def test_a_module_for_a_recipe_is_named_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(CotswoldError, match=r"^\w+\(.* is no recipe \(a name, a file, an object\)") as caught:
         cotswold.train_recipe(network(), tmp_path / "run")  # type: ignore[arg-type]  # a mistake
     assert "\n" not in str(caught.value)
+
+
+class Misspelt(cotswold.callbacks.Callback):
+    def on_step_edn(self, context: cotswold.callbacks.CallbackContext) -> None:
+        raise AssertionError("never called")
+
+
+def test_a_method_that_is_named_like_a_hook_and_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CotswoldError, match=r"Misspelt.on_step_edn is no hook .*did you mean on_step_end\?"):
+        cotswold.train(
+            network(), halves(), loss="cross_entropy", directory=tmp_path / "run", callbacks=[Misspelt()]
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_callbacks_of_a_generator_are_called_and_none_are_none(tmp_path: Path) -> None:
+    seen = []
+
+    class Count(cotswold.callbacks.Callback):
+        def on_step_end(self, context: cotswold.callbacks.CallbackContext) -> None:
+            seen.append(context.step)
+
+    for number, given in enumerate(((each for each in [Count()]), None)):
+        cotswold.train(
+            torch.nn.Linear(2, 1),
+            (torch.randn(8, 2), torch.randn(8, 1)),
+            loss="squared_error",
+            directory=tmp_path / str(number),
+            epochs=1,
+            batch_size=4,
+            callbacks=given,  # type: ignore[arg-type]  # a sequence is documented
+            metrics=None if given is None else (),  # type: ignore[arg-type]  # as above
+        )
+    assert seen == [1, 2]

@@ -134,7 +134,7 @@ def test_a_bound_that_holds_the_layer_gives_one_box() -> None:
     assert [box.shape[0] for box in bands.bands(ODD, row)] == [1] * ODD.grid[0]
 
 
-def test_filters_on_the_cpu_or_not_contiguous_do_not_move_by_bands() -> None:
+def test_filters_on_the_cpu_do_not_move_by_bands() -> None:
     assert not bands.can_move_by_bands(state_of(ODD, torch.float64))
 
 

@@ -171,6 +171,18 @@ def test_a_directory_keeps_a_run_of_each_fit(estimator: Any, tmp_path: Path) -> 
         assert each.n_iter_ == here.n_iter_
 
 
+def test_a_kept_run_reports_no_accuracy_that_counts_the_penalty_as_a_class(tmp_path: Path) -> None:
+    import cotswold
+
+    X, y = make_classification(90, 5, n_informative=4, n_redundant=0, n_classes=3, random_state=0)
+    model = FullBatchClassifier((4,), max_iter=3, alpha=1e3, early_stopping=True, directory=tmp_path / "runs")
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X, y)
+    assert model.run_directory_ is not None
+    found = [each for each in cotswold.Run(model.run_directory_).events if each["kind"] == "validation"]
+    assert found and not any("accuracy" in each for each in found)
+
+
 def test_conjugate_gradient_decreases_the_loss_too() -> None:
     X, y = load_diabetes(return_X_y=True)
     model = FullBatchRegressor((10,), "tanh", method="cg", random_state=0, max_iter=50).fit(X, y)

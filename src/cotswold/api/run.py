@@ -327,7 +327,8 @@ def load_trained(module: nn.Module, run: RunDirectory) -> None:
 
     With `ModelEMA` these are not the average, which `Run.load` gives.
     """
-    _fill(module, run.checkpoints, run.identity, is_trained=True)
+    if not _fill(module, run.checkpoints, run.identity, is_trained=True):
+        raise RunError(f"{run.path} has no intact checkpoint; train it again, or look into its logs")
     module.eval()
 
 

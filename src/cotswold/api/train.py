@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from cotswold.api.callbacks import OnEvent
 from cotswold.api.request import Request, Resumed, directory_as_written, override_list, recipe_name
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     LossName = Literal["cross_entropy", "squared_error", "bce_with_logits"]
     StrategyName = Literal["supervised", "batch", "downpour"]
     Precision = Literal["32", "bf16-mixed", "16-mixed"]
+
+Item = TypeVar("Item")
 
 
 def train(
@@ -126,6 +128,8 @@ def train(
 
     _check_arguments(resume, directory, restarts, stop)
     threads_override(threads)  # validates threads
+    metrics, callbacks = _listed("metrics", metrics), _listed("callbacks", callbacks)
+    loggers = None if loggers is None else _listed("loggers", loggers)
     names, objects = _split_components(optimizer, scheduler, metrics, callbacks, loggers)
     shortened = {
         "epochs": epochs,
@@ -216,6 +220,8 @@ def train_recipe(
             "call train"
         )
     kept = None if stores is None else Path(stores)
+    metrics, callbacks = _listed("metrics", metrics), _listed("callbacks", callbacks)
+    loggers = None if loggers is None else _listed("loggers", loggers)
     names, objects = _split_components(optimizer, scheduler, metrics, callbacks, loggers)
     more = {f"training.{name}": value for name, value in names.items()}
     more |= {} if replicas is None else {"mesh.replicas": replicas}
@@ -259,6 +265,13 @@ def _is_callback(given: object) -> bool:
     return base is not None and isinstance(given, base.Callback)
 
 
+def _listed(what: str, given: Iterable[Item] | None) -> tuple[Item, ...]:
+    """Return the items of an argument; none for None."""
+    if given is not None and (isinstance(given, str) or callable(given) or not isinstance(given, Iterable)):
+        raise UserError(f"{what} must be a list, got {given!r:.80}; write {what}=[...]")
+    return tuple(given or ())
+
+
 def _split_components(
     optimizer: str | OptimizerSource | None,
     scheduler: str | SchedulerSource | None,
@@ -267,9 +280,6 @@ def _split_components(
     loggers: Sequence[str | Observer] | None,
 ) -> tuple[dict[str, object], Components | None]:
     """Return the fields of `[training]` that are given by name, and the objects (None without any)."""
-    for what, given in (("metrics", metrics), ("callbacks", callbacks), ("loggers", loggers)):
-        if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
-            raise UserError(f"{what} must be a list, got {given!r:.80}; write {what}=[...]")
     classes = [each for each in callbacks if isinstance(each, type)]
     if classes:
         name = classes[0].__name__

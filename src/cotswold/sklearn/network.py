@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,28 +52,33 @@ def make_network(
 
 
 class PenalisedNetwork(nn.Sequential):
-    """A network whose outputs have one more column, the penalty of its weights, biases excluded.
+    """A network that also returns the penalty of its weights, biases excluded.
 
     The last column of its inputs is the factor of the penalty: 0 for validation samples. So any process that
     computes outputs computes the penalty, too.
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Return outputs ``(sample, output + 1)`` for inputs ``(sample, feature + 1)``."""
+    def forward(self, input: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs ``(sample, output)`` and penalties ``(sample,)``.
+
+        Args:
+            input: ``(sample, feature + 1)``.
+        """
         squares = torch.stack([weight.square().sum() for weight in weight_matrices(self)]).sum()
         outputs: Tensor = super().forward(input[:, :-1])  # type: ignore[no-untyped-call]  # as torch left it
-        return torch.cat([outputs, 0.5 * squares * input[:, -1:]], 1)
+        return outputs, 0.5 * squares * input[:, -1]
 
 
 @dataclass(frozen=True)
 class PenalisedLoss:
-    """The mean loss over samples, and the penalty in the last column of the outputs."""
+    """The mean loss over samples, and the mean of the penalties."""
 
     loss: Callable[[Tensor, Tensor], Tensor]
 
-    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
-        """Return the sum of both."""
-        return self.loss(output[:, :-1], target) + output[:, -1].mean()
+    def __call__(self, output: Any, target: Tensor) -> Tensor:
+        """Return the sum of both; ``output`` is that of a `PenalisedNetwork`."""
+        found: Tensor = self.loss(output[0], target) + output[1].mean()
+        return found
 
 
 def weight_matrices(network: nn.Module) -> list[Tensor]:

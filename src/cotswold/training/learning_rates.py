@@ -55,7 +55,7 @@ class LearningRates:
                 group["lr"] = rate
         rates = rates_of(self._optimizer)
         several = {f"{RATE}.{name}": rate for name, rate in rates.items()} if len(rates) > 1 else {}
-        return {RATE: next(iter(rates.values())), **several}
+        return {RATE: float(self._optimizer.param_groups[0]["lr"]), **several}
 
     def after_step(self, is_epoch_end: bool, *, is_skipped: bool = False) -> None:
         """Take a step of a scheduler that follows updates or, if one ended, epochs.
@@ -86,10 +86,14 @@ class LearningRates:
 
 
 def rates_of(optimizer: Optimizer) -> dict[str, float]:
-    """Return the present rate of each group by its key ``name``, else ``group_0``, ``group_1`` and so on."""
+    """Return the present rate of each group by its key ``name``, else ``group_0``, ``group_1`` and so on.
+
+    A name that several groups have gets the number of the group.
+    """
+    names = [str(group.get("name", f"group_{index}")) for index, group in enumerate(optimizer.param_groups)]
     return {
-        str(group.get("name", f"group_{index}")): float(group["lr"])
-        for index, group in enumerate(optimizer.param_groups)
+        name if names.count(name) == 1 else f"{name}_{index}": float(group["lr"])
+        for index, (name, group) in enumerate(zip(names, optimizer.param_groups, strict=True))
     }
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cotswold.training.losses import Loss, class_weights, counted_mask, is_classes, is_sum
+from cotswold.training.losses import Loss, is_classes, is_sum, target_weights
 from cotswold.training.strategies.base import Batch
 
 PossibleWeights = Sequence[float]
@@ -45,9 +45,7 @@ def possible_weights(loss: Loss, batch: Batch) -> PossibleWeights:
     assert targets is not None, "a supervised run reads labelled data"
     samples, counted = 0 if batch.is_idle else len(targets), 0.0
     if samples and not targets.is_floating_point():
-        mask, of_class = counted_mask(loss, targets), class_weights(loss)
-        each = mask if of_class is None else of_class.to(targets.device)[targets.where(mask, 0).long()]
-        counted = float((each * mask).sum()) * samples / targets.numel()
+        counted = float(target_weights(loss, targets).sum()) * samples / targets.numel()
     return [float(samples), counted]
 
 

@@ -84,7 +84,7 @@ class CustomLoss:
 
     def _value(self, outputs: Tensor, targets: Tensor) -> Tensor:
         found = _number(self.function(outputs, targets))
-        if found.isnan() and is_classes(outputs, targets) and not bool(counted_mask(self, targets).any()):
+        if found.isnan() and is_classes(outputs, targets) and not bool(target_weights(self, targets).any()):
             return torch.mul(outputs.sum(), 0.0)  # a mean over no targets
         return found
 
@@ -99,6 +99,12 @@ def counted_mask(loss: Loss, targets: Tensor) -> Tensor:
     words = function.keywords if isinstance(function, partial) else {}
     ignored = words.get("ignore_index", getattr(function, "ignore_index", IGNORED))
     return torch.logical_and(targets >= 0, torch.ne(targets, ignored))
+
+
+def target_weights(loss: Loss, targets: Tensor) -> Tensor:
+    """Return the weight of each target in the mean of a loss of classes: 0 if ignored, else its class's."""
+    mask, of_class = counted_mask(loss, targets), class_weights(loss)
+    return mask if of_class is None else of_class.to(targets.device)[targets.where(mask, 0).long()] * mask
 
 
 def class_weights(loss: Loss) -> Tensor | None:

@@ -39,10 +39,11 @@ from cotswold.callbacks import (
     ModelEMA,
 )
 from cotswold.errors import UserError
-from cotswold.recipe.schema import BatchTraining
+from cotswold.recipe.schema import BatchTraining, SupervisedTraining
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import Components, Resume, network_tensors, trained_layers
 from cotswold.training.callbacks.ema import network_name
+from cotswold.training.learning_rates import LearningRates, rates_of
 from cotswold.training.per_epoch import PerEpoch
 
 ALL: dict[str, Callable[[], list[Callback]]] = {
@@ -319,6 +320,18 @@ def grouped(parameters: Iterable[Any]) -> torch.optim.Optimizer:
     first, *others = parameters
     groups: list[dict[str, Any]] = [{"params": [first], "lr": 0.2, "name": "first"}, {"params": others}]
     return torch.optim.SGD(groups, lr=0.1)
+
+
+def test_groups_of_one_name_keep_their_rates_apart() -> None:
+    module = nn.Linear(2, 2)
+    groups = [
+        {"params": [each], "lr": rate, "name": "a"}
+        for each, rate in zip(module.parameters(), (0.1, 0.01), strict=True)
+    ]
+    optimizer = torch.optim.SGD(groups)
+    assert rates_of(optimizer) == {"a_0": 0.1, "a_1": 0.01}
+    rates = LearningRates(optimizer, SupervisedTraining(), Components(optimizer=lambda _: optimizer))
+    assert rates.before_step(0, 10)["learning_rate"] == rates_of(optimizer)["a_0"]
 
 
 def test_the_rates_in_use_are_recorded_for_every_group(tmp_path: Path) -> None:

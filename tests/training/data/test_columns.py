@@ -19,7 +19,8 @@ import cotswold
 from cotswold.errors import UserError
 from cotswold.training.data.batches import Inputs, batch_of, call_with_parts, weighted
 from cotswold.training.data.user_datasets import Samples, data_set, training_batches
-from cotswold.training.losses import cross_entropy
+from cotswold.training.loss_weights import divisor_of, loss_weight, possible_weights
+from cotswold.training.losses import CustomLoss, cross_entropy
 from cotswold.training.nonfinite_loss import describe_nonfinite_sample
 from cotswold.training.strategies.base import Batch
 
@@ -254,3 +255,19 @@ def test_weights_of_classes_multiply_those_of_samples(pixels: tuple[int, ...]) -
     found = weighted(nn.CrossEntropyLoss(weight=of_class), outputs, Batch(outputs, targets, weights=weights))
     each = nn.functional.cross_entropy(outputs, targets, weight=of_class, reduction="none")
     assert torch.allclose(found, (weights * each.reshape(4, -1).mean(1)).mean())
+
+
+def test_a_target_of_a_class_without_weight_is_not_counted() -> None:
+    loss = CustomLoss(nn.CrossEntropyLoss(weight=torch.tensor([0.0, 2.0])))
+    outputs = torch.randn(4, 2, generator=torch.Generator().manual_seed(2), requires_grad=True)
+    targets = torch.tensor([0, 1, 0, 1])
+    whole, parts = loss(outputs, targets), [slice(0, 1), slice(1, 4)]
+    batches = [Batch(outputs[part], targets[part]) for part in parts]
+    weights = [loss_weight(loss, batch, batch.inputs, possible_weights(loss, batch)) for batch in batches]
+    total = sum(
+        float(loss(batch.inputs, targets[part]).detach()) * weight.value
+        for batch, part, weight in zip(batches, parts, weights, strict=True)
+    )
+    assert total / divisor_of(weights) == pytest.approx(float(whole.detach()))
+    by_sample = Batch(outputs, targets, weights=torch.ones(4))
+    assert float(weighted(loss, outputs, by_sample).detach()) == pytest.approx(float(whole.detach()))

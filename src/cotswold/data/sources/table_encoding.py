@@ -21,6 +21,8 @@ from cotswold.phrases import counted
 
 _MISSING, _NEW = -1, -2
 _SHOWN, _CATEGORIES_SHOWN = 5, 3
+_ROWS_OF_A_MISTAKE = 20
+"""Rows without any known category of a column from which the table is probably another one."""
 
 
 def category_codes(
@@ -121,14 +123,14 @@ def encode(schema: TableSchema, table: RawTable) -> tuple[EncodedRows, list[str]
 def _refuse_new(
     schema: TableSchema, table: RawTable, column: TableColumn, codes: NDArray[np.int32], new: Counter[str]
 ) -> None:
-    """Raise SourceError for a new category if the schema says so, or if several rows have no known one."""
+    """Raise SourceError for a new category if the schema says so, or if many rows have no known one."""
     if schema.new_categories == "refuse":
         raise SourceError(
             f"{table.where}: column {column.name!r} has {next(iter(new))!r}, a category that the training "
             'table lacks; remove its rows, or train with new_categories = "zeros"'
         )
     rows = sum(new.values())
-    if rows > 1 and bool((codes < 0).all()):
+    if rows >= _ROWS_OF_A_MISTAKE and bool((codes < 0).all()):
         known = column.categories or ()
         raise SourceError(
             f"{table.where}: column {column.name!r} has no category of the training table: "

@@ -153,7 +153,7 @@ def table(
             most frequent category, of the training split.
         missing_values: Texts that mean a missing value.
         new_categories: Treatment of categories in other tables that this one lacks: "zeros" for all features
-            of the column, or "refuse".
+            of the column (an error if 20 rows or more have no known category), or "refuse".
         delimiter: Character between the values of a line. [detected]
         header: True if the first line has the names of columns. [detected]
         decimal: Decimal mark of numbers in text files.

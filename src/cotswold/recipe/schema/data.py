@@ -236,7 +236,8 @@ class TableData(SourcedData):
     `?`, `-` and `NaT`.
     """
     new_categories: Literal["zeros", "refuse"] = "zeros"
-    """A category in other data that the source lacks. `zeros`: none of the known ones; `refuse`: an error."""
+    """A category in other data that the source lacks. `zeros`: none of the known ones, and
+    an error if 20 rows or more have no known one; `refuse`: an error."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     """Character between the values of a line. Detected if not set."""
     header: bool | None = None

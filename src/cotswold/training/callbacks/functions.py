@@ -8,10 +8,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from cotswold.errors import UserError
-from cotswold.training.callbacks.base import Callback
+from cotswold.training.callbacks.base import HOOKS, Callback
 
 if TYPE_CHECKING:
     from cotswold.run import Stop
@@ -57,8 +58,22 @@ def as_callbacks(given: Iterable[Callback | OnEvent]) -> tuple[Callback, ...]:
                 f"{each!r:.80} is not a callback; derive it from cotswold.callbacks.Callback, or give a "
                 "function of an event"
             )
+        if isinstance(each, Callback):
+            _check_hooks(each)
         found.append(each if isinstance(each, Callback) else FunctionCallback(each))
     return tuple(found)
+
+
+def _check_hooks(callback: Callback) -> None:
+    """Raise UserError for a method that is named like a hook and is none."""
+    for name in dir(type(callback)):
+        if name.startswith("on_") and name not in HOOKS:
+            close = get_close_matches(name, HOOKS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise UserError(
+                f"{type(callback).__name__}.{name} is no hook of callbacks and would never be called{hint}. "
+                f"The hooks are {', '.join(HOOKS)}"
+            )
 
 
 class GuardedFunction:

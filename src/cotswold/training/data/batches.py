@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from cotswold.errors import UserError
-from cotswold.training.losses import Loss, class_weights, counted_mask, is_classes
+from cotswold.training.losses import Loss, class_weights, counted_mask, is_classes, target_weights
 from cotswold.training.strategies.base import Batch, Share
 
 _UNEQUAL = ("stack expects each tensor to be equal size", "resize storage that is not resizable")
@@ -174,12 +174,11 @@ def weighted(loss: Loss, outputs: Tensor, batch: Batch) -> Tensor:
     weights = batch.weights.reshape(-1).to(outputs.device)
     counted = torch.ones(len(targets), dtype=torch.bool)
     if is_classes(outputs, targets):
-        mask, of_class = counted_mask(loss, targets), class_weights(loss)
-        mask = mask.reshape(len(targets), -1)
-        counted = mask.any(1)
-        if of_class is not None:
-            each = of_class.to(targets.device)[targets.reshape(mask.shape).where(mask, 0).long()] * mask
-            weights = weights * each.sum(1) / mask.sum(1).clamp(min=1)
+        each = target_weights(loss, targets).reshape(len(targets), -1)
+        counted = each.any(1)
+        if class_weights(loss) is not None:
+            number = counted_mask(loss, targets).reshape(each.shape).sum(1)
+            weights = weights * each.sum(1) / number.clamp(min=1)
     losses = torch.stack(
         [
             loss(outputs[i : i + 1], targets[i : i + 1]) if counts else outputs[i].sum() * 0

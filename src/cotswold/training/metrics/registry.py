@@ -54,10 +54,10 @@ def metric_by_name(name: str) -> Metric:
         return METRICS[name]()
     if found := _TOP.fullmatch(name):
         return TopAccuracy(int(found[1]))
-    close = get_close_matches(name, [*METRICS, "top5"], n=1, cutoff=0.5)
+    close = get_close_matches(name, [*METRICS, "top5"], n=1, cutoff=0.4)
     hint = f"; did you mean {close[0]}?" if close else ""
     raise RecipeError(
-        f"unknown metric {name!r:.80}{hint} The metrics are {', '.join(METRICS)} and top5 (any k)"
+        f"unknown metric {name!r:.80}{hint}. The metrics are {', '.join(METRICS)} and top5 (any k)"
     )
 
 
