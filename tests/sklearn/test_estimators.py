@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 import numpy as np
 import pytest
@@ -56,7 +57,11 @@ def _few_iterations() -> Iterator[None]:
 def test_the_checks_of_scikit_learn_pass(estimator: Any, check: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks themselves warn
-        check(estimator)
+        try:
+            check(estimator)
+        except SkipTest as skipped:  # a check of arrays of other libraries, which the estimators do not take
+            if "SCIPY_ARRAY_API" not in str(skipped):
+                raise
 
 
 @pytest.fixture(scope="module")
