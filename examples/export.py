@@ -47,9 +47,11 @@ def main(directory: Path, short: bool) -> None:
         validation=0.2,
         resume="if_started",
     )
-    program, checks = directory / "network.pt2", directory / "checks.pt"
-    run.export(program, module=network(), example=torch.zeros(2, 1, 8, 8))
-    run.card(directory / "README.md", license="apache-2.0")
+    program, card, checks = (directory / name for name in ("network.pt2", "README.md", "checks.pt"))
+    if not program.exists():  # a restarted program has it
+        run.export(program, module=network(), example=torch.zeros(2, 1, 8, 8))
+    if not card.exists():
+        run.card(card, license="apache-2.0")
     with torch.no_grad():
         scores: Tensor = run.load(network())(images)
     torch.save((images, scores), checks)

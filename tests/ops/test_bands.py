@@ -157,7 +157,7 @@ def test_a_device_moves_filters_by_bands_as_the_cpu_does(
     )
     assert bands.can_move_by_bands(there)
     moved = [tuple(images_last(one.cuda()) for one in pair) for pair in (decoding, encoding)]
-    step._move_filters(there, WIDE, moved[0], moved[1], there.alpha, RULE)  # type: ignore[arg-type]
+    step._move_filters(there, WIDE, moved[0], moved[1], there.alpha, RULE)  # type: ignore[arg-type]  # tuples of two tensors
     step._move_plainly(state, WIDE, decoding, encoding, state.alpha, RULE)
     rtol = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2**-7}[dtype]
     for name in ("filters", "norms", "momentum"):

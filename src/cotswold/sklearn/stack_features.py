@@ -24,7 +24,7 @@ from cotswold.sklearn.run_fit import run_directory
 _ROWS = 100
 
 
-class StackFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class StackFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Features of images from locally connected sparse autoencoders, trained without labels.
 
     The stacks are trained greedily, each on the output of the stacks below. Images have 1 or 3 channels.

@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from cotswold.checkpoint import Checkpoint, TensorChunk
 from cotswold.errors import CheckpointError, MismatchError, UserError
 from cotswold.geometry import Box
-from cotswold.mesh.modules.parameters import own_box
+from cotswold.mesh.modules.parameters import dtensor_like, own_box
 from cotswold.training.optimizer_trial import after_one_step
 from cotswold.training.optimizers import kind_of
 
@@ -236,14 +236,7 @@ class OptimizerState:
             return value
         part = torch.empty_like(parameter.to_local(), dtype=checkpoint.dtype(name), requires_grad=False)
         checkpoint.read_into(name, part, own_box(parameter))
-        return DTensor.from_local(
-            part,
-            parameter.device_mesh,
-            parameter.placements,
-            run_check=False,
-            shape=parameter.shape,
-            stride=parameter.stride(),
-        )
+        return dtensor_like(parameter, part)
 
     def _scalar_device(self, parameter: Tensor) -> torch.device:
         """The device of the count of steps and other small values; torch keeps them on the CPU by default."""

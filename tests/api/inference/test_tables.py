@@ -122,7 +122,7 @@ def test_a_run_on_a_table_is_resumed_with_its_columns(tmp_path: Path) -> None:
     before = cotswold.predict(run, frame()).probabilities
     more = {"training.epochs": 20}
     resumed = cotswold.train_recipe(None, run.path, resume=True, overrides=more, stores=tmp_path)
-    assert resumed.status == "finished" and resumed.recipe.data.width == 4  # type: ignore[union-attr]
+    assert resumed.status == "finished" and resumed.recipe.data.width == 4  # type: ignore[union-attr]  # vectors alone have a width
     assert not np.array_equal(cotswold.predict(resumed, frame()).probabilities, before)
 
 

@@ -167,7 +167,7 @@ def test_missing_values_are_refused_or_imputed_from_the_training_rows(tmp_path: 
     held = table(path, target="answer", missing="impute", test_source=test)
     kept = stored(held, tmp_path / "held", standardise=False)
     assert kept.splits == {"train": 5, "test": 1}
-    assert transform_of(kept).fill is not None and transform_of(kept).fill[0] == 46.5  # type: ignore[index]
+    assert transform_of(kept).fill is not None and transform_of(kept).fill[0] == 46.5  # type: ignore[index]  # checked on its left
 
 
 def test_numbers_are_standardised_and_categories_stay_0_and_1(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_numbers_are_standardised_and_categories_stay_0_and_1(tmp_path: Path) ->
     assert np.abs(values[:, numbers].mean(0)).max() < 1e-6
     assert np.abs(values[:, numbers].std(0) - 1).max() < 1e-6
     assert set(values[:, 1:6].ravel().tolist()) == {0.0, 1.0}
-    assert "columns" in store.describe() and store.describe()["columns"]["city"] == "2 categories"  # type: ignore[index]
+    assert "columns" in store.describe() and store.describe()["columns"]["city"] == "2 categories"  # type: ignore[index]  # a mapping of columns
 
 
 def test_a_transform_is_restored_with_its_columns(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_a_recipe_names_metrics_and_its_run_is_evaluated_by_them(
     assert found.metrics["accuracy"] == found.accuracy
     assert Classification.read(place / "classification.json") == found
     other = cotswold.evaluate(place, stores=stores, metrics=["auroc", error_rate], split="validation")
-    assert other.metrics["error_rate"] == pytest.approx(1 - other.metrics["accuracy"])  # type: ignore[operator]
+    assert other.metrics["error_rate"] == pytest.approx(1 - other.metrics["accuracy"])  # type: ignore[operator]  # both are numbers
     assert list(other.metrics) == ["accuracy", "auroc", "error_rate"]
     with pytest.raises(RecipeError, match=r"unknown metric 'auc'"):
         cotswold.evaluate(place, stores=stores, metrics=["auc"])

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.training.replica_runs import alone, trained
 from tests.support.training.runs import events
-from tests.training.test_replicas import alone, trained
 from torch import Tensor
 
 from cotswold.errors import UserError
@@ -49,7 +49,7 @@ class Whole(Seen):
     """Counts without an exchange of states."""
 
     state = None  # type: ignore[assignment]  # as an object without the method
-    merge = None  # type: ignore[assignment]
+    merge = None  # type: ignore[assignment]  # a metric without merge
 
 
 class Count(torchmetrics.Metric):  # type: ignore[misc, name-defined]  # an optional dependency

@@ -276,7 +276,7 @@ def test_a_subclass_of_the_base_class_may_assign_properties_but_must_have_the_me
             return Metrics(1.0, len(next(batches).inputs))
 
     with EventLog(tmp_path / "events.jsonl") as log:
-        assert runner_in(tmp_path, Whole(), Numbers(), Stop(), log).run()  # type: ignore[abstract, arg-type]
+        assert runner_in(tmp_path, Whole(), Numbers(), Stop(), log).run()  # type: ignore[abstract, arg-type]  # a strategy of the test, with what it is asked for
     assert newest(tmp_path).step == 5
 
 

@@ -16,7 +16,6 @@ from cotswold.errors import GeometryError
 from cotswold.mesh.maps.distributed_tensor import (
     AliasGuard,
     DistributedTensor,
-    refuse_gradient,
     register_part_hook,
 )
 from cotswold.mesh.maps.layout import Layout, Tokens
@@ -64,39 +63,9 @@ class DistributedArray(DistributedTensor):
         """Shape of the whole."""
         return torch.Size(self.axes.shape)
 
-    def dim(self) -> int:
-        """Return the number of dimensions."""
-        return len(self.axes.dims)
-
-    @property
-    def ndim(self) -> int:  # type: ignore[override]  # as above
-        """Number of dimensions."""
-        return len(self.axes.dims)
-
-    def numel(self) -> int:
-        """Return the number of values of the whole."""
-        return self.shape.numel()
-
-    nelement, ndimension = numel, dim
-
-    @property
-    def dtype(self) -> torch.dtype:  # type: ignore[override]  # as above
-        """Type of the values."""
-        return self.local.dtype
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]  # as above
-        """Device of this rank's part."""
-        return self.local.device
-
-    @property
-    def requires_grad(self) -> bool:
-        """True if gradients flow into the array."""
-        return self.local.requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, _: bool) -> None:
-        refuse_gradient(self)
+    def _part(self) -> Tensor:
+        """This rank's values, without a message."""
+        return self.local
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Any:
         """Register a function of the gradient.
@@ -108,10 +77,6 @@ class DistributedArray(DistributedTensor):
             A handle that removes the hook.
         """
         return register_part_hook(self.local, hook, lambda grad: DistributedArray(grad, self.axes, self.mesh))
-
-    def is_floating_point(self) -> bool:
-        """Return True if the values are floating-point numbers."""
-        return self.local.is_floating_point()
 
     def full_tensor(self) -> Tensor:
         """Gather the whole on every rank, as an ordinary tensor; differentiable."""

@@ -140,6 +140,48 @@ class DistributedTensor(Tensor):
         return None
 
     @abstractmethod
+    def _part(self) -> Tensor:
+        """This rank's values, without a message."""
+
+    def dim(self) -> int:
+        """Return the number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def ndim(self) -> int:  # type: ignore[override]  # these are attributes in torch's stubs
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def numel(self) -> int:
+        """Return the number of values of the whole."""
+        return self.shape.numel()
+
+    nelement, ndimension = numel, dim
+
+    @property
+    def dtype(self) -> torch.dtype:  # type: ignore[override]  # as above
+        """Type of the values."""
+        return self._part().dtype
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]  # as above
+        """Device of this rank's part."""
+        return self._part().device
+
+    @property
+    def requires_grad(self) -> bool:
+        """True if gradients flow into the values."""
+        return self._part().requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, _: bool) -> None:
+        refuse_gradient(self)
+
+    def is_floating_point(self) -> bool:
+        """Return True if the values are floating-point numbers."""
+        return self._part().is_floating_point()
+
+    @abstractmethod
     def full_tensor(self) -> Tensor:
         """Gather the whole on every rank, as an ordinary tensor; differentiable."""
 

@@ -22,7 +22,6 @@ from cotswold.mesh.maps.distributed_tensor import (
     attribute_of,
     base_name,
     in_place,
-    refuse_gradient,
     register_part_hook,
     shares_memory,
     version_of,
@@ -74,28 +73,9 @@ class DistributedFeatures(DistributedTensor):
         """Shape of the whole."""
         return torch.Size((*self.local.shape[:-1], self.features))
 
-    def dim(self) -> int:
-        """Number of dimensions."""
-        return self.local.dim()
-
-    @property
-    def dtype(self) -> torch.dtype:  # type: ignore[override]  # an attribute in torch's stubs
-        """Type of the values."""
-        return self.local.dtype
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
-        """Device of this rank's part."""
-        return self.local.device
-
-    @property
-    def requires_grad(self) -> bool:
-        """True if gradients flow into the features."""
-        return self.local.requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, _: bool) -> None:
-        refuse_gradient(self)
+    def _part(self) -> Tensor:
+        """This rank's values, without a message."""
+        return self.local
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Any:
         """Register a function of the gradient, which is distributed like these features."""

@@ -18,7 +18,6 @@ from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.maps.distributed_tensor import (
     AliasGuard,
     DistributedTensor,
-    refuse_gradient,
     register_part_hook,
     shares_memory,
 )
@@ -101,36 +100,9 @@ class DistributedMap(DistributedTensor):
         """Shape of the whole map."""
         return torch.Size((*self.source.shape[:2], *self.partition.shape))
 
-    def dim(self) -> int:
-        """Return the number of dimensions, which is always 4."""
-        return 4
-
-    ndim = 4
-
-    def numel(self) -> int:
-        """Return the number of values of the whole map."""
-        return self.shape.numel()
-
-    nelement, ndimension = numel, dim
-
-    @property
-    def dtype(self) -> torch.dtype:  # type: ignore[override]  # as above
-        """Type of the values."""
-        return self.source.dtype
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]  # as above
-        """Device of this rank's part."""
-        return self.source.device
-
-    @property
-    def requires_grad(self) -> bool:
-        """True if gradients flow into the map."""
-        return self.source.requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, _: bool) -> None:
-        refuse_gradient(self)
+    def _part(self) -> Tensor:
+        """This rank's values, without a message."""
+        return self.source
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Any:
         """Register a function of the gradient.
@@ -150,10 +122,6 @@ class DistributedMap(DistributedTensor):
                 "backward pass ends; register it on the batch itself, or on the output of a layer"
             )
         return register_part_hook(self.source, hook, self.like)
-
-    def is_floating_point(self) -> bool:
-        """Return True if the values are floating-point numbers."""
-        return self.source.is_floating_point()
 
     def full_tensor(self) -> Tensor:
         """Gather the whole map ``(image, channel, y, x)`` on every rank; differentiable."""

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
 from cotswold.errors import UserError
-from cotswold.mesh.modules.parameters import local_part
+from cotswold.mesh.modules.parameters import dtensor_like, local_part
 from cotswold.mesh.ranks.replicas import ReplicaAxis
 from cotswold.mesh.ranks.shared_sums import BUCKET_BYTES, FIRST_BYTES, SharedSums
 
@@ -271,13 +271,4 @@ def _spread(bucket: _Bucket) -> None:
 
 def _as(parameter: Tensor, part: Tensor) -> Tensor:
     """Return this rank's part of a gradient in the form of its parameter."""
-    if not isinstance(parameter, DTensor):
-        return part
-    return DTensor.from_local(
-        part,
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
-    )
+    return dtensor_like(parameter, part) if isinstance(parameter, DTensor) else part

@@ -98,6 +98,23 @@ def local_part(values: Tensor) -> Tensor:
     return values.to_local() if isinstance(values, DTensor) else values
 
 
+def dtensor_like(values: DTensor, part: Tensor) -> DTensor:
+    """Return a DTensor with this rank's part, distributed like another, without a message.
+
+    Args:
+        values: A parameter.
+        part: This rank's part of a gradient, or of a state of an optimiser.
+    """
+    return DTensor.from_local(
+        part,
+        values.device_mesh,
+        values.placements,
+        run_check=False,
+        shape=values.shape,
+        stride=values.stride(),
+    )
+
+
 def own_box(values: DTensor) -> Box:
     """Return the box of this rank's part in a parameter of a partitioned module.
 
@@ -148,6 +165,10 @@ class ShardedParameter(DistributedTensor):
     def shape(self) -> torch.Size:  # type: ignore[override]  # an attribute in torch's stubs
         """Shape of the whole."""
         return self._shape
+
+    def _part(self) -> Tensor:
+        """This rank's values, without a message."""
+        return self.local
 
     def full_tensor(self) -> Tensor:
         """Gather the whole on every rank; UserError if its layer does not say how."""

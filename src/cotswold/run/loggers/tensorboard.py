@@ -108,7 +108,7 @@ class TensorBoard:
             values = checkpoint.read(name)
             if values.is_floating_point() and values.numel() and bool(values.isfinite().all()):
                 array = values.float().numpy()
-                summary = histogram(f"weights/{name}", array, "auto", 64)  # type: ignore[no-untyped-call]
+                summary = histogram(f"weights/{name}", array, "auto", 64)  # type: ignore[no-untyped-call]  # TensorBoard leaves it untyped
                 self._append(event["time"], step=event["step"], summary=summary)
 
     def _append(self, when: object, **fields: object) -> None:
