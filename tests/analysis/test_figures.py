@@ -53,6 +53,22 @@ def step(at: int, stack: int = 0, **values: float) -> Event:
     return {"kind": "step", "phase": stack, "phase_step": at, **values}
 
 
+def test_every_metric_of_validation_has_axes_of_its_own() -> None:
+    begun: Event = {"kind": "phase_start", "phase": "layers"}
+    known = {"training_seconds": 3.0, "validation_seconds": 1.0, "evaluations": 2, "flops": 9}
+    events: list[Event] = [begun]
+    for at in (0, 10):
+        told = {"loss": 2.0 - at / 10, "accuracy": 0.5, "macro_f1": at / 20, "own / metric": 3.0}
+        events.append(
+            {"kind": "validation", "phase": "layers", "step": at, "phase_step": at, **known, **told}
+        )
+    found = {axes.get_ylabel(): axes for axes in curves(events).axes}
+    assert list(found) == ["loss", "accuracy", "macro f1", "own / metric"]
+    (line,) = found["macro f1"].get_lines()
+    assert (values(line.get_xdata()), values(line.get_ydata())) == ([0, 10], [0.0, 0.5])
+    assert found["macro f1"].get_title() == "Macro f1, final validation value 0.5"
+
+
 def test_steps_are_whole_numbers_on_the_axis_of_a_short_run() -> None:
     (axes,) = curves(step(at, loss=1 / at) for at in range(1, 11)).axes
     assert all(tick == round(tick) for tick in axes.get_xticks())

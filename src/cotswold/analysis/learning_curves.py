@@ -13,6 +13,8 @@ from cotswold.analysis.run_history import Curve, History, PhaseHistory
 from cotswold.ui.format import percent, three_figures
 
 _POINTS = 240  # more than a plot of this width can show
+_NO_METRICS = ("loss", "accuracy", "training_seconds", "validation_seconds", "evaluations", "flops")
+"""Numbers of validation events that are no further metrics."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Panel:
 
 
 def learning_panels(history: History) -> list[Panel]:
-    """Return panels of learning curves, one per stack, or loss and accuracy of a supervised run."""
+    """Return panels of learning curves, one per stack, or loss, accuracy and metrics of a supervised run."""
     found = []
     x = "samples" if history.counts_samples else "step"
     for number, phase in sorted(history.phases.items()):
@@ -35,10 +37,19 @@ def learning_panels(history: History) -> list[Panel]:
             found += [
                 _panel(phase, "loss", "loss", "loss", x=x),
                 _panel(phase, "accuracy", "accuracy", "accuracy", x=x),
+                *(
+                    _panel(phase, name, name.replace("_", " "), f"metric-{position}", x=x)
+                    for position, name in enumerate(_metrics_of(phase))
+                ),
             ]
         else:
             found.append(_objective(number, phase, alone=len(history.phases) == 1))
     return [panel for panel in found if panel is not None]
+
+
+def _metrics_of(phase: PhaseHistory) -> list[str]:
+    """Names of the metrics of validation, without loss and accuracy, in their order."""
+    return [name for name in phase.validation if name not in _NO_METRICS]
 
 
 def _objective(number: int, phase: PhaseHistory, alone: bool) -> Panel | None:

@@ -27,7 +27,7 @@ from cotswold.ui.format import count, duration, percent, scaled, three_figures
 
 
 def curves(history: History, word: str) -> PageSection:
-    """Return a section of learning curves, per stack, or loss and accuracy of a supervised run."""
+    """Return a section of learning curves, per stack, or loss, accuracy and metrics of a supervised run."""
     drawn = [
         Figure(Drawing(plot(panel.name, panel.lines, x=panel.x, y=panel.y)), panel.caption)
         for panel in learning_panels(history)
