@@ -50,12 +50,13 @@ def product_plan(
     y: MapStrides,
     blocking: Blocking,
     only: Region | None = None,
+    tied: bool = False,
 ) -> GemmPlan:
     """``Wx``: rows are a block's neurons, lanes are images; A is filters, B the input, C the output.
 
-    ``only`` restricts the blocks that are computed.
+    ``only`` restricts the blocks that are computed. ``tied``: all blocks share the filters of the first.
     """
-    tables, blocks, tasks = Tables(), Blocks(layer, only), []
+    tables, blocks, tasks = Tables(), Blocks(layer, only, tied), []
     offset = tables.add_offsets(neuron_offsets(layer, y))
     parts = max(parts_per_block(layer.grid[0] * layer.grid[1], blocking), -(-layer.neurons // ROWS_MOST))
     rows = cut_tiles(tables.row_tiles, [(r, h, r) for r, h in row_cuts(layer.neurons, blocking.tile)], parts)
@@ -66,8 +67,8 @@ def product_plan(
         part[:, Task.ENTRY], part[:, Task.ENTRIES] = len(tables.entries), len(entries)
         part[:, Task.A], part[:, Task.B] = blocks.filters(by, bx), blocks.fields(by, bx, x)
         part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
-        part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons
-        tables.entries.extend(with_prefetch_distance(entries, layer.fan_in * layer.neurons))
+        part[:, Task.NORM] = blocks.norms(by, bx)
+        tables.entries.extend(with_prefetch_distance(entries, 0 if tied else layer.fan_in * layer.neurons))
         tasks.append(repeat_tasks(part, rows, [(lane_first, lane_count, 0, images)]))
     return tables.plan(np.concatenate(tasks), k_block_of(layer.x.size * layer.input.channels))
 
@@ -79,12 +80,13 @@ def small_batch_plan(
     y: MapStrides,
     blocking: Blocking,
     only: Region | None = None,
+    tied: bool = False,
 ) -> GemmPlan:
     """``Wx`` of a small batch: rows are images, lanes a block's neurons; A is the input, B filters.
 
-    ``only`` restricts the blocks that are computed.
+    ``only`` restricts the blocks that are computed. ``tied``: all blocks share the filters of the first.
     """
-    tables, blocks, tasks = Tables(), Blocks(layer, only), []
+    tables, blocks, tasks = Tables(), Blocks(layer, only, tied), []
     neurons = tables.add_offsets(neuron_offsets(layer, y))
     pitch = -(-layer.neurons // blocking.lanes) * blocking.lanes
     offset = tables.add_offsets(np.arange(images, dtype=np.int64) * pitch)
@@ -124,15 +126,16 @@ def adjoint_plan(
     y: MapStrides,
     blocking: Blocking,
     only: Region | None = None,
+    tied: bool = False,
 ) -> GemmPlan:
     """``W'y``: rows are positions of the input map, lanes are images; A is filters, B the output's map.
 
     A position is summed over all fields that cover it in one task, so nothing is written twice. ``only``
-    restricts the positions that are computed.
+    restricts the positions that are computed. ``tied``: all blocks share the filters of the first.
     """
     tables, tasks = Tables(), []
     channels, neurons = layer.input.channels, layer.neurons
-    wide, block = layer.x.size * channels, layer.fan_in * layer.neurons
+    wide, block = layer.x.size * channels, 0 if tied else layer.fan_in * layer.neurons
     k_block = k_block_of(layer.columns * layer.depth)
     (top, left), (bottom, right) = (only.box.start, only.box.stop) if only else ((0, 0), (0, 0))
     across_all = _cut_by_windows(layer.x, layer.input.width, (left, right))

@@ -55,10 +55,14 @@ def product(
     out: Tensor,
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
+    tied: bool = False,
 ) -> None:
-    """Write ``Wx`` to ``out``, completely, or only for the blocks in ``only``."""
+    """Write ``Wx`` to ``out``, completely, or only for the blocks in ``only``.
+
+    ``tied``: all blocks share filters ``(1, 1, field_y, field_x * channel, neuron)``: a convolution.
+    """
     if out.numel() > 0:
-        _prepare_tuned(PRODUCT, layer, x, out, filters, overrides, only).run(
+        _prepare_tuned(PRODUCT, layer, x, out, filters, overrides, only, tied=tied).run(
             pointer_of(x), pointer_of(out), pointer_of(filters)
         )
 
@@ -72,13 +76,14 @@ def product_with_activation(
     activation: str,
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
+    tied: bool = False,
 ) -> None:
     """Write the activation of ``Wx`` and biases ``(block_y, block_x, neuron)`` to ``out``.
 
-    ``out`` is written completely, or only for the blocks in ``only``. See `problem.supports_epilogue` for the
-    conditions.
+    ``out`` is written completely, or only for the blocks in ``only``. ``tied``: all blocks share filters and
+    biases. See `problem.supports_epilogue` for the conditions.
     """
-    _prepare_tuned(PRODUCT_WITH_EPILOGUE[activation], layer, x, out, filters, overrides, only).run(
+    _prepare_tuned(PRODUCT_WITH_EPILOGUE[activation], layer, x, out, filters, overrides, only, tied=tied).run(
         pointer_of(x), pointer_of(out), pointer_of(filters), pointer_of(biases)
     )
 
@@ -90,10 +95,14 @@ def adjoint(
     out: Tensor,
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
+    tied: bool = False,
 ) -> None:
-    """Write ``W'y`` to ``out``, with overlaps summed, completely or only for positions in ``only``."""
+    """Write ``W'y`` to ``out``, with overlaps summed, completely or only for positions in ``only``.
+
+    ``tied``: all blocks share filters ``(1, 1, field_y, field_x * channel, neuron)``.
+    """
     if out.numel() > 0:
-        _prepare_tuned(ADJOINT, layer, out, y, filters, overrides, only).run(
+        _prepare_tuned(ADJOINT, layer, out, y, filters, overrides, only, tied=tied).run(
             pointer_of(out), pointer_of(y), pointer_of(filters)
         )
 
@@ -160,10 +169,12 @@ def _prepare_tuned(
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
     adding: bool = False,
+    tied: bool = False,
 ) -> PreparedProduct:
     """Return a prepared product with the best known tile, from the cache or new; measure if necessary."""
     threads = torch.get_num_threads()
-    key = (kind.name, layer, x.shape[0], x.stride(), y.stride(), x.dtype, threads, overrides, only, adding)
+    alike = (x.shape[0], x.stride(), y.stride(), x.dtype, threads)
+    key = (kind.name, layer, *alike, overrides, only, adding, tied)
     found = READY.get(key)
     return (
         found
@@ -171,7 +182,7 @@ def _prepare_tuned(
         else READY.put(
             key,
             lambda: _prepare(
-                replace(_problem(kind, layer, x, y, overrides, only), accumulates=adding),
+                replace(_problem(kind, layer, x, y, overrides, only), accumulates=adding, tied=tied),
                 (x, y, filters),
                 overrides,
             ),
