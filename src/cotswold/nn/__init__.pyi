@@ -1,3 +1,5 @@
+from .convolution import Conv2d as Conv2d
+from .convolution import convert_convolutions as convert_convolutions
 from .dense import DenseNetwork as DenseNetwork
 from .local import LocallyConnected1d as LocallyConnected1d
 from .local import LocallyConnected2d as LocallyConnected2d
@@ -8,6 +10,7 @@ from .pooling import LocalContrastNorm2d as LocalContrastNorm2d
 from .stack import SparseAutoencoderStack as SparseAutoencoderStack
 
 __all__ = [
+    "Conv2d",
     "DenseNetwork",
     "L2Pool2d",
     "LocalContrastNorm2d",
@@ -16,4 +19,5 @@ __all__ = [
     "LocallyConnected3d",
     "SparseAutoencoderStack",
     "StackNetwork",
+    "convert_convolutions",
 ]
