@@ -74,6 +74,12 @@ class FunctionBuilder:
         self.function, self.lanes = function, lanes
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
 
+    def with_lanes(self, lanes: Lanes) -> FunctionBuilder:
+        """Return a builder of the same function with another type of vectors."""
+        found = FunctionBuilder.__new__(FunctionBuilder)
+        found.function, found.lanes, found.b = self.function, lanes, self.b
+        return found
+
     def element_pointer(self, pointer: ir.Value, elements: ir.Value | int) -> ir.Value:
         """Return the address ``elements`` elements after ``pointer``."""
         index = integer(elements) if isinstance(elements, int) else elements
