@@ -4,6 +4,7 @@ from .dense import DenseNetwork as DenseNetwork
 from .local import LocallyConnected1d as LocallyConnected1d
 from .local import LocallyConnected2d as LocallyConnected2d
 from .local import LocallyConnected3d as LocallyConnected3d
+from .max_pooling import MaxPool2d as MaxPool2d
 from .network import StackNetwork as StackNetwork
 from .pooling import L2Pool2d as L2Pool2d
 from .pooling import LocalContrastNorm2d as LocalContrastNorm2d
@@ -17,6 +18,7 @@ __all__ = [
     "LocallyConnected1d",
     "LocallyConnected2d",
     "LocallyConnected3d",
+    "MaxPool2d",
     "SparseAutoencoderStack",
     "StackNetwork",
     "convert_convolutions",
