@@ -16,6 +16,8 @@ from cotswold.errors import UserError
 
 HALVES = ("bfloat16", "float16")
 """16-bit dtypes, whose products are summed in float32."""
+NOWHERE = 255
+"""Byte of a maximum that no position of its window holds, because of an activation; others are below it."""
 LOW_ADDRESS = 1 << 40
 """Lower addresses are compared with those that a tensor without memory reports: 0 plus its offset."""
 

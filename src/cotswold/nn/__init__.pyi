@@ -1,19 +1,25 @@
+from .convolution import Conv2d as Conv2d
+from .convolution import convert_convolutions as convert_convolutions
 from .dense import DenseNetwork as DenseNetwork
 from .local import LocallyConnected1d as LocallyConnected1d
 from .local import LocallyConnected2d as LocallyConnected2d
 from .local import LocallyConnected3d as LocallyConnected3d
+from .max_pooling import MaxPool2d as MaxPool2d
 from .network import StackNetwork as StackNetwork
 from .pooling import L2Pool2d as L2Pool2d
 from .pooling import LocalContrastNorm2d as LocalContrastNorm2d
 from .stack import SparseAutoencoderStack as SparseAutoencoderStack
 
 __all__ = [
+    "Conv2d",
     "DenseNetwork",
     "L2Pool2d",
     "LocalContrastNorm2d",
     "LocallyConnected1d",
     "LocallyConnected2d",
     "LocallyConnected3d",
+    "MaxPool2d",
     "SparseAutoencoderStack",
     "StackNetwork",
+    "convert_convolutions",
 ]

@@ -21,6 +21,7 @@ from cotswold.nn import (
     LocallyConnected1d,
     LocallyConnected2d,
     LocallyConnected3d,
+    MaxPool2d,
     SparseAutoencoderStack,
     StackNetwork,
 )
@@ -34,6 +35,7 @@ OWN = (
     LocallyConnected1d,
     LocallyConnected2d,
     LocallyConnected3d,
+    MaxPool2d,
     SparseAutoencoderStack,
 )
 """Layers that only Cotswold has."""
@@ -100,6 +102,10 @@ def _portable_layer(layer: nn.Module, size: torch.Size) -> nn.Module:
             return PortableLocal.of(layer)
         case L2Pool2d():
             return PortablePool(layer.smoothing, layer.epsilon)
+        case MaxPool2d():
+            names = ("kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode")
+            pool = nn.MaxPool2d(*(getattr(layer, name) for name in names))
+            return pool if layer.activation == "identity" else nn.Sequential(pool, nn.ReLU())
         case LocalContrastNorm2d():
             return PortableContrast(layer.smoothing, layer.floor, (size[-2], size[-1]))
         case SparseAutoencoderStack():

@@ -72,11 +72,11 @@ def filter_gradient(
         ("convolution_gradient", layer, *alike, here, most),
         lambda: _prepare(delta, x, strides, layer, here, most),
     )
-    filters = x.new_empty(layer.depth, layer.input.channels, layer.y.size, layer.x.size)
-    gradient = x.new_empty(filters.numel() + layer.depth)
+    shape = layer.depth, layer.input.channels, layer.y.size, layer.x.size
+    weights = layer.depth * layer.fan_in
+    gradient = x.new_empty(weights + layer.depth)
     ready.run(*(pointer_of(one) for one in (x, delta, gradient)))
-    filters, biases = gradient.split([gradient.numel() - layer.depth, layer.depth])
-    return filters.view(layer.depth, -1, layer.y.size, layer.x.size), biases.clone()
+    return gradient[:weights].view(shape), gradient[weights:].clone()
 
 
 def _padded(x: Tensor, layer: BlockLocal) -> tuple[Tensor, MapStrides]:
@@ -137,7 +137,9 @@ def _tiles(
             for place, high in split_evenly(channels, limits[0])
             for column in range(layer.x.size)
         ]
-    found, targets, count = [], [], 0
+    found: list[tuple[int, ...]] = []
+    targets: list[Table] = []
+    count = 0
 
     def add(places: int, x_offset: int, rows: tuple[int, int], of_gradient: Table) -> None:
         nonlocal count

@@ -2,16 +2,17 @@
 
 Knows: tiles of field places and neurons, the order of every sum. Does not know: tensors, threads, padding.
 
-    gradient[place, neuron] = sum over positions, then over images, of x[position + place] delta[position, neuron]
+    gradient[place, neuron] = sum over positions, then images, of x[position + place] delta[position, neuron]
 
-A tile is ``places x neurons`` accumulators. For every position and every vector of images it reads ``places``
-vectors of x and ``neurons`` vectors of δ, and adds their products. Images are lanes, so nothing is transposed.
-All tiles of some neurons read the same δ of a block of positions, which is packed for them in scratch.
+A tile is ``places x neurons`` accumulators. For every position and every vector of images it reads
+``places`` vectors of x and ``neurons`` vectors of δ, and adds their products. Images are lanes, so nothing is
+transposed. All tiles of some neurons read the same δ of a block of positions, which is packed for them in
+scratch.
 
-Only the geometry decides the order of a sum. Images fall into the chains of one cache line: in float32, chain c
-has the images c, c + 16, c + 32, ... of one position after the other. A chain starts at 0 in each block of
-positions, and the blocks are added in order; at the end the chains are added in halves. Processors with shorter
-vectors pass over a block several times, each time with other chains.
+Only the geometry decides the order of a sum. Images fall into the chains of one cache line: in float32,
+chain c has the images c, c + 16, c + 32, ... of one position after the other. A chain starts at 0 in each
+block of positions, and the blocks are added in order; at the end the chains are added in halves. Processors
+with shorter vectors pass over a block several times, each time with other chains.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class GradientJob(IntEnum):
 
 
 class GradientTile(IntEnum):
-    """Fields of a tile: its size, offsets of its operands, and the positions that read no padding above or below.
+    """Fields of a tile: its size, its operands, and the positions that read no padding above or below.
 
     ``SUM`` is the number of its first sum; sums are ordered ``[tile][place][neuron]``.
     """
@@ -80,7 +81,7 @@ class GradientTile(IntEnum):
 
 
 def tile_limits(isa: str) -> tuple[int, int]:
-    """Return the most places and neurons of a tile: its sums and one vector of each operand fill registers."""
+    """Return the most places and neurons of a tile, whose sums and operands fill the registers."""
     return (4, 3) if isa == "avx2" else (6, 4)
 
 

@@ -1,3 +1,5 @@
+from .max_pooling import max_pool as max_pool
+from .max_pooling import max_pool_gradient as max_pool_gradient
 from .normalisation import Bands as Bands
 from .normalisation import Normalisation as Normalisation
 from .pooling import pool as pool
@@ -8,6 +10,8 @@ __all__ = [
     "Bands",
     "Normalisation",
     "Workers",
+    "max_pool",
+    "max_pool_gradient",
     "pool",
     "pool_gradient",
 ]

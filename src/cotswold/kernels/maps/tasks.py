@@ -6,7 +6,7 @@ fields of `JobHead`; a kernel's own fields follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
@@ -34,6 +34,35 @@ class JobHead(IntEnum):
     SCRATCH = 3
     SLOT_SIZE = 4
     FIELDS = 5
+
+
+class JobFields:
+    """The fields of a job: those of every job, numbers and addresses by name, then maps of four fields each.
+
+    A map is the address of its first element and its strides: row, column, channel.
+    """
+
+    def __init__(self, *numbers: str, maps: tuple[str, ...] = ()) -> None:
+        first_map = JobHead.FIELDS + len(numbers)
+        self._places = {name: JobHead.FIELDS + i for i, name in enumerate(numbers)}
+        self._places |= {name: first_map + 4 * i for i, name in enumerate(maps)}
+        self._size = first_map + 4 * len(maps)
+
+    def __getitem__(self, name: str) -> int:
+        """Return the place of a field, or of the first field of a map."""
+        return self._places[name]
+
+    def fill(self, tasks: int, values: Mapping[str, int | MapStrides | None]) -> NDArray[np.int64]:
+        """Return a job of some tasks with these numbers and strides; other fields are 0."""
+        job = np.zeros(self._size, np.int64)
+        job[JobHead.TASKS] = tasks
+        for name, value in values.items():
+            place = self._places[name]
+            if isinstance(value, MapStrides):
+                job[place + 1 : place + 4] = value.row, value.column, value.channel
+            elif value is not None:
+                job[place] = value
+        return job
 
 
 @dataclass(frozen=True)
@@ -115,21 +144,30 @@ def tasks(module: ir.Module, lanes: Lanes) -> Iterator[tuple[FunctionBuilder, ir
 
 
 class JobMap:
-    """A map of a job: address of a block of lanes, and strides; ``group`` selects the first channel."""
+    """A map of a job: address of a block of lanes, and strides; ``group`` selects the first channel.
+
+    Elements have the type of the lanes, or ``kind``.
+    """
 
     def __init__(
-        self, w: FunctionBuilder, job: ir.Value, field: int, lane: ir.Value, group: ir.Value | None = None
+        self,
+        w: FunctionBuilder,
+        job: ir.Value,
+        field: int,
+        lane: ir.Value,
+        group: ir.Value | None = None,
+        kind: ir.Type | None = None,
     ) -> None:
-        self.w = w
+        self.w, self.kind = w, kind if kind is not None else w.lanes.scalar
         self.row, self.column, self.channel = (w.field(job, field + i) for i in (1, 2, 3))
         first = lane if group is None else w.b.add(w.b.mul(group, self.channel), lane)
-        self.base = w.element_pointer(w.pointer_field(job, field), first)
+        self.base = w.b.gep(w.pointer_field(job, field), [first], source_etype=self.kind)
 
     def position_address(self, y: ir.Value, x: ir.Value) -> ir.Value:
         """Address of a position."""
-        return self.w.element_pointer(
-            self.base, self.w.b.add(self.w.b.mul(y, self.row), self.w.b.mul(x, self.column))
-        )
+        b = self.w.b
+        offset = b.add(b.mul(y, self.row), b.mul(x, self.column))
+        return b.gep(self.base, [offset], source_etype=self.kind)
 
 
 class Strip:
