@@ -54,22 +54,6 @@ def k_block_of(total: int, most: int = K_BLOCK) -> int:
     return max(1, most // longest)
 
 
-def with_prefetch_distance(
-    entries: Sequence[tuple[int, int, int]], onward: int, distance: int = 1
-) -> list[tuple[int, int, int, int]]:
-    """Entries with a prefetch distance: the offset in A to the entry ``distance`` later.
-
-    After the last entry follows the first, shifted by ``onward``.
-    """
-    count = len(entries)
-    found = []
-    for number, (a, b, k) in enumerate(entries):
-        after = number + distance
-        place = entries[after][0] if after < count else entries[number % distance % count][0] + onward
-        found.append((a, b, k, place - a))
-    return found
-
-
 def cut_tiles(
     tables: list[tuple[int, int, int]], made: Sequence[tuple[int, int, int]], parts: int
 ) -> list[tuple[int, int]]:
