@@ -1,3 +1,4 @@
+from .convolution import BatchNorm2d as BatchNorm2d
 from .convolution import Conv2d as Conv2d
 from .convolution import convert_convolutions as convert_convolutions
 from .dense import DenseNetwork as DenseNetwork
@@ -11,6 +12,7 @@ from .pooling import LocalContrastNorm2d as LocalContrastNorm2d
 from .stack import SparseAutoencoderStack as SparseAutoencoderStack
 
 __all__ = [
+    "BatchNorm2d",
     "Conv2d",
     "DenseNetwork",
     "L2Pool2d",
