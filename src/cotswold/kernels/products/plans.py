@@ -32,6 +32,7 @@ from cotswold.kernels.products.cuts import (
     k_block_of,
     lane_cuts,
     lane_ranges,
+    odd_lines,
     parts_per_block,
     round_up,
     row_cuts,
@@ -341,7 +342,7 @@ def _outer_of_layer(
     tables, blocks, tasks = Tables(), Blocks(layer), []
     neurons = tables.add_offsets(neuron_offsets(layer, y))
     lanes = lane_ranges(tables, layer.neurons, blocking, parts)
-    scratch_pitch = round_up(max(width for *_, width in lanes), blocking.lanes)
+    scratch_pitch = odd_lines(max(width for *_, width in lanes))
     positions = tables.add_offsets(np.arange(layer.fan_in, dtype=np.int64) * (pitch or scratch_pitch))
     channels, wide = layer.input.channels, layer.x.size * layer.input.channels
     for (top, bottom, left, right), by, bx in blocks.classes():
