@@ -73,6 +73,14 @@ def workers(x: Tensor) -> Workers:
     return Workers(x.shape[0], name_of(x.dtype), here, torch.get_num_threads())
 
 
+WIDEST = 21
+"""Largest window with a kernel, which is compiled for the window; torch sums over larger ones."""
+
+
+def _has_kernel(x: Tensor, smoothing: Smoothing) -> bool:
+    return smoothing.size <= WIDEST and has_cpu_kernel(x)
+
+
 @lru_cache(maxsize=256)
 def _output(smoothing: Smoothing, channels: int, height: int, width: int) -> MapShape:
     """Cached output shape of a window; not for code that a compiler traces."""
@@ -87,7 +95,7 @@ def _pool_op(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
 
 @fallback_to_torch
 def _pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
-    if not has_cpu_kernel(x):
+    if not _has_kernel(x, smoothing):
         return _plain_pool(x, smoothing, epsilon)
     from cotswold.kernels.maps import pool
 
@@ -119,7 +127,7 @@ def _gradient_op(
 
 @fallback_to_torch
 def _gradient(grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float) -> Tensor:
-    if not has_cpu_kernel(x):
+    if not _has_kernel(x, smoothing):
         return _plain_gradient(grad, pooled, x, smoothing, weight)
     from cotswold.kernels.maps import pool_gradient
 

@@ -13,10 +13,10 @@ from tests.support.kernels.processors import ARM
 from cotswold.kernels.compile import engine, library
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps import layout, normalisation, norms, pooling
+from cotswold.kernels.maps import layout, max_pooling, normalisation, norms, pooling
+from cotswold.kernels.maps.max_pooling import MaxPass
 from cotswold.kernels.maps.normalisation_rows import GRADIENT, MEASURE, NORMALISE
-from cotswold.kernels.maps.pooling_any_window import PENALTY, POOL, SLOPE
-from cotswold.kernels.maps.pooling_small_window_block import SmallWindowConfig
+from cotswold.kernels.maps.pooling_block import PENALTY, POOL, SLOPE, PoolConfig
 from cotswold.kernels.microkernels.driver import KINDS, write_kernel
 from cotswold.kernels.microkernels.tile import Tile, row_block_sizes
 from cotswold.kernels.microkernels.update import WIDEST
@@ -221,11 +221,12 @@ def over_maps(dtype: str, processor: Processor) -> None:
     for to_last in (False, True):
         layout.kernel(dtype, processor, to_last)
     norms.kernel(dtype, processor)
+    for which in (MaxPass(False, relu=True), MaxPass(False, places=False), MaxPass(True)):
+        max_pooling.kernel(which, dtype, processor)
     for kind in (POOL, SLOPE, PENALTY):
-        pooling.kernel(kind, dtype, processor)
         for size in (3, 5):
-            form = SmallWindowConfig(size, rows=2, vectors=1, stream=False)
-            pooling.small_window_kernel(kind, form, dtype, processor)
+            form = PoolConfig(size, rows=2, vectors=1, stream=False)
+            pooling.kernel(kind, form, dtype, processor)
     for step in (NORMALISE, MEASURE, GRADIENT):
         for size in (3, 5):
             normalisation.kernel(step, dtype, size, processor)
