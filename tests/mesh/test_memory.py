@@ -197,6 +197,8 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "transposed convolution": lambda: nn.ConvTranspose2d(8, 8, 3, padding=1),
     "means": lambda: nn.AvgPool2d(3, 1, 1),
     "maxima": lambda: nn.MaxPool2d(3, 1, 1),
+    "group norm": lambda: nn.GroupNorm(2, 8),
+    "instance norm": lambda: nn.InstanceNorm2d(8),
     "a layer of a user": Blurred,
     "a layer that changes its window": Changed,
     "local layer": lambda: LocallyConnected2d(8, 8, (12, 10), 3, padding=1),
