@@ -107,7 +107,10 @@ def _apply_eagerly(operation: str, function: type[torch.autograd.Function], inpu
 
 def _call_eagerly(function: type[torch.autograd.Function], inputs: Sequence[Any]) -> Tensor:
     found: Tensor
-    if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in inputs):
+    takes_context = function.setup_context is torch.autograd.Function.setup_context
+    if takes_context or (
+        torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in inputs)
+    ):
         found = super(torch.autograd.Function, function).apply(*inputs)  # type: ignore[misc]  # untyped in torch
     else:
         found = function.forward(*inputs)
