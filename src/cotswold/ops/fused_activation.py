@@ -18,12 +18,14 @@ from cotswold.kernels.operands import map_strides
 from cotswold.ops import flops, products
 from cotswold.ops.local import (
     Code,
-    adjoint_of,
+    arranged_gradient,
+    arranged_input,
     check_filters,
     check_map,
     check_same_dtype_and_device,
     decode,
     encode,
+    input_gradient,
     local_product,
     outer_of,
 )
@@ -110,9 +112,9 @@ class _Activated(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, filters, *saved = ctx.saved_tensors
         to_x, to_filters, to_biases, *_ = ctx.needs_input_grad
-        delta = _SLOPES[ctx.activation](grad, *saved)
+        delta = _SLOPES[ctx.activation](arranged_gradient(grad, x, filters), *saved)
         return (
-            adjoint_of(delta, filters.conj(), ctx.code) if to_x else None,
+            input_gradient(delta, filters.conj(), ctx.code, x) if to_x else None,
             outer_of(delta, x.conj(), ctx.code) if to_filters else None,
             bias_gradient(delta, ctx.code) if to_biases else None,
             None,
@@ -175,7 +177,8 @@ def local_layer(
     check_same_dtype_and_device("local_layer", x, filters)
     check_same_dtype_and_device("local_layer", x, biases)
     flops.announce()
-    return apply("local_layer", _Activated, x, filters, biases, encode(layer), activation)
+    seen = arranged_input(x, filters)
+    return apply("local_layer", _Activated, seen, filters, biases, encode(layer), activation)
 
 
 def fused_linear(x: Tensor, weights: Tensor, biases: Tensor, activation: Activation = "identity") -> Tensor:

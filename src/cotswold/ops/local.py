@@ -16,8 +16,8 @@ from torch import Tensor
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.ops import flops, products
-from cotswold.ops.memory_format import empty_map
-from cotswold.ops.reverse_mode import apply, compute, differentiate, refuse_forward_mode
+from cotswold.ops.memory_format import empty_map, images_last, ordered_as
+from cotswold.ops.reverse_mode import apply, compute, differentiate, is_eager, refuse_forward_mode
 
 Code = tuple[int, ...]
 
@@ -84,6 +84,27 @@ def _(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
     return x.new_empty(decode(tuple(code)).filters_shape)
 
 
+def arranged_gradient(grad: Tensor, *operands: Tensor) -> Tensor:
+    """Return a gradient of responses with images last: arranged once for all products of a backward pass."""
+    return images_last(grad) if is_eager(grad, *operands) and products.reads_images_last(grad) else grad
+
+
+def arranged_input(x: Tensor, filters: Tensor) -> Tensor:
+    """Return the input with images last, if backward needs this copy, too, and it is no larger than filters.
+
+    Autograd then keeps the copy instead of ``x``. A larger input is copied in parts, in forward and in
+    backward.
+    """
+    if not (torch.is_grad_enabled() and filters.requires_grad and is_eager(x, filters)):
+        return x
+    return images_last(x) if x.nbytes <= filters.nbytes and products.reads_images_last(x) else x
+
+
+def input_gradient(grad: Tensor, filters: Tensor, code: Code, x: Tensor) -> Tensor:
+    """Return the gradient of an input, in the memory order of the input."""
+    return ordered_as(adjoint_of(grad, filters, code), x)
+
+
 def _apply_per_slice(
     name: str,
     function: type[torch.autograd.Function],
@@ -130,8 +151,9 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, filters = ctx.saved_tensors
         to_x, to_filters, _ = ctx.needs_input_grad
+        grad = arranged_gradient(grad, x, filters)
         return (
-            adjoint_of(grad, filters.conj(), ctx.code) if to_x else None,
+            input_gradient(grad, filters.conj(), ctx.code, x) if to_x else None,
             outer_of(grad, x.conj(), ctx.code) if to_filters else None,
             None,
         )
@@ -269,7 +291,7 @@ def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     check_filters("local_product", filters, layer)
     check_same_dtype_and_device("local_product", x, filters)
     flops.announce()
-    return apply("local_product", _Product, x, filters, encode(layer))
+    return apply("local_product", _Product, arranged_input(x, filters), filters, encode(layer))
 
 
 def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
