@@ -157,6 +157,8 @@ class FrozenOutputs:
         shape = (limits.samples, *out.shape[1:])
         if size * limits.ranks <= MEMORY_FRACTION * available_bytes():
             return out.new_empty(shape), "memory", None
+        if not hasattr(os, "posix_fallocate"):  # macOS: a file could run out of space while it is written
+            return None, "room", None
         try:
             space = os.statvfs(limits.folder)
             if size * limits.ranks > DISK_FRACTION * space.f_bavail * space.f_frsize:
