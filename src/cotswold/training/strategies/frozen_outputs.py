@@ -129,6 +129,8 @@ class FrozenOutputs:
         size = each * limits.samples
         values, where, mapped = self._reserve(out, size)
         if values is not None:
+            values.index_copy_(0, torch.from_numpy(rows), images_first(out))
+            _read(values, rows)  # the first calls may compile kernels
             began = time.perf_counter()
             values.index_copy_(0, torch.from_numpy(rows), images_first(out))
             if mapped is not None:
