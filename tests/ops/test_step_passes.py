@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +14,7 @@ from cotswold import ops
 from cotswold.kernels import available
 from cotswold.kernels.maps import elementwise
 from cotswold.kernels.maps.tasks import Workers
-from cotswold.ops import step_passes
+from cotswold.ops import sgd_rule, step_passes
 
 needs_kernels = pytest.mark.skipif(available.compile_error() is not None, reason="no kernels here")
 DTYPES = [torch.float32, torch.float64]
@@ -29,7 +30,8 @@ EVERY = [
 
 def random_map(images: int, dtype: torch.dtype, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return ops.images_last(torch.randn((images, 3, 9, 40), generator=generator).to(dtype))
+    found: Tensor = ops.images_last(torch.randn((images, 3, 9, 40), generator=generator).to(dtype))
+    return found
 
 
 def results(kind: elementwise.Pass, dtype: torch.dtype, images: int, workers: Workers) -> list[Tensor]:
@@ -69,7 +71,7 @@ def test_passes_of_kernels_agree_with_torch(dtype: torch.dtype, monkeypatch: pyt
         scales, units = (torch.rand((3, 9, 40), generator=torch.Generator().manual_seed(s)) for s in (4, 5))
         found = [step_passes.dot(a, b), step_passes.total(a)]
         found += [*step_passes.penalty(a, 0.1, 0.4)]
-        found += [*step_passes.subtract(a, b, factor, 0.25), a]
+        found += [step_passes.subtract(a, b, factor, 0.25), a]
         found += [step_passes.scale(a, scales, units), a.clone()]
         step_passes.add_scaled(a, b.clone(memory_format=torch.preserve_format), units, factor)
         part = window[:, :, 2:7, 3:30]
@@ -96,3 +98,13 @@ def test_an_infinite_value_stays_visible_in_the_sum() -> None:
     a = random_map(5, torch.float32, 1)
     a[3, 1, 4, 2] = torch.inf
     assert torch.isinf(step_passes.dot(a, a)) and torch.isinf(step_passes.total(a))
+
+
+@pytest.mark.parametrize("overlap", [-3.0, 0.2, 1.9, 100.0, math.nan])
+@pytest.mark.parametrize("energy", [0.0, 2.0, math.nan])
+def test_the_step_of_alpha_follows_the_line_search(overlap: float, energy: float) -> None:
+    first, second, third = (torch.tensor(each, dtype=torch.float64) for each in (overlap, energy, 0.3))
+    rule, alpha = ops.StepRule(rate=1.0), torch.tensor(0.7)
+    expected = 0.7 * sgd_rule.floored_scale(first, second, third).clamp(0.5, 2.0) ** rule.damping
+    sgd_rule.alpha_step(alpha, first, second, third, rule)
+    torch.testing.assert_close(alpha.double(), expected, rtol=1e-6, atol=0, equal_nan=True)

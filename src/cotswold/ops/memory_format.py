@@ -30,10 +30,10 @@ def empty_map(like: Tensor, images: int, shape: MapShape, dtype: torch.dtype | N
 
 
 def neurons_to_map(values: Tensor, layer: BlockLocal) -> Tensor:
-    """Arrange one value per neuron ``(block_y, block_x, neuron)`` as a map ``(depth, y, x)``."""
+    """Arrange one value per neuron ``(block_y, block_x, neuron)`` as a map ``(depth, y, x)``, depth last."""
     down, across = values.shape[:2]
-    spread = values.reshape(down, across, layer.rows, layer.columns, layer.depth).permute(4, 0, 2, 1, 3)
-    return spread.reshape(layer.depth, down * layer.rows, across * layer.columns)
+    spread = values.reshape(down, across, layer.rows, layer.columns, layer.depth).transpose(1, 2)
+    return spread.reshape(down * layer.rows, across * layer.columns, layer.depth).permute(2, 0, 1)
 
 
 MIN_IMAGES = 4

@@ -13,6 +13,8 @@ above 0.
 
 from __future__ import annotations
 
+from math import isnan
+
 import torch
 from torch import Tensor
 
@@ -78,5 +80,17 @@ def floored_scale(overlap: Tensor, energy: Tensor, penalty: Tensor) -> Tensor:
 
 def alpha_step(alpha: Tensor, overlap: Tensor, energy: Tensor, penalty: Tensor, rule: StepRule) -> None:
     """Move α in place by a damped step towards its best value on the batch."""
-    factor = floored_scale(overlap, energy, penalty).clamp(0.5, 2.0) ** rule.damping
-    alpha.mul_(factor).clamp_(*ALPHA_RANGE)
+    if not alpha.is_cpu:
+        factor = floored_scale(overlap, energy, penalty).clamp(0.5, 2.0) ** rule.damping
+        alpha.mul_(factor).clamp_(*ALPHA_RANGE)
+        return
+    # the same by Python's numbers: twenty operations of torch take a tenth of a small stack's step
+    wanted, power, weight = float(overlap), float(energy), float(penalty)
+    alone, best = ((wanted - each / 2) / (power + TINY) if power > 0 else 1.0 for each in (0.0, weight))
+    scale = _within(0.5, max(best, alone * FLOOR), 2.0)
+    alpha.fill_(_within(ALPHA_RANGE[0], float(alpha) * scale**rule.damping, ALPHA_RANGE[1]))
+
+
+def _within(least: float, value: float, most: float) -> float:
+    """Return a value clamped to a range; NaN stays NaN."""
+    return value if isnan(value) else min(max(value, least), most)

@@ -8,7 +8,7 @@ time. Does not know: the update rule of filters (`sgd_rule`), modules, several p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -74,30 +74,41 @@ class FilterAccess(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class InMemoryFilterAccess:
     """Passes over filters in memory, whole or some rows of blocks."""
 
     state: StackState
     layer: BlockLocal
+    _unit: Tensor | None = field(default=None, init=False)
+    """`inverse_norms`, until the norms change."""
+
+    @property
+    def unit(self) -> Tensor:
+        """Scales that turn responses into those of unit filters; see `inverse_norms`."""
+        if self._unit is None:
+            self._unit = inverse_norms(self.state, self.layer)
+        return self._unit
 
     def measure(self) -> None:
         """Recompute the norms of the filters."""
+        self._unit = None
         self.state.norms.copy_(filter_norms(self.state.filters))
 
     def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``αWx`` and ``W'αWx``."""
-        state, unit = self.state, inverse_norms(self.state, self.layer)
+        state, unit = self.state, self.unit
         z = product(batch, state.filters, self.layer)
         return z, adjoint(scale(z, unit * (state.alpha * state.gain), unit), state.filters, self.layer)
 
     def add_residual(self, to_z: Tensor, residual: Tensor, factor: Tensor | None = None) -> None:
         """Add W times the residual to the responses' gradient, then multiply it by a factor [1]."""
         seen = product(residual, self.state.filters, self.layer)
-        add_scaled(to_z, seen, inverse_norms(self.state, self.layer), factor)
+        add_scaled(to_z, seen, self.unit, factor)
 
     def step(self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule) -> None:
         """Update filters, momentum and norms by a complete gradient, times α and the gain."""
+        self._unit = None
         _move_filters(self.state, self.layer, decoding, encoding, self.state.alpha, rule)
 
     def move(
@@ -245,19 +256,35 @@ def stack_step(
     passes = passes or InMemoryFilterAccess(state, geometry.filters)
 
     z, decoded = passes.decode(batch)
-    overlap, energy, error = subtract(decoded, batch, gain, 2 / images)  # decoded becomes its own gradient
+    sums = subtract(decoded, batch, gain, 2 / images)  # decoded becomes its own gradient
     weight = objective.sparsity / images
     summed, to_z = _pooled_gradient(z, geometry, objective.epsilon, weight, upstream)
-    penalised = objective.sparsity * summed
+    sums = torch.cat([sums, summed.view(1)])
     encoded = passes.move((z, decoded), (to_z, batch), rule, input_gradient)
 
     to_batch = None
     if encoded is not None:
         to_batch = encoded.mul_(alpha.to(dtype)).sub_(decoded).mul_(gain.to(dtype))
-    rules.alpha_step(state.alpha, gain * overlap, energy, penalised, rule)
-    reconstruction = error / images
-    loss = reconstruction + penalised / images
-    return StackReport(loss, reconstruction, penalised / images, state.alpha.clone(), to_batch)
+    return report(state, sums, images, objective, rule, to_batch)
+
+
+def report(
+    state: StackState,
+    sums: Tensor,
+    images: int,
+    objective: StackObjective,
+    rule: StepRule,
+    to_batch: Tensor | None,
+) -> StackReport:
+    """Take the step of α, and return the losses before the step.
+
+    ``sums`` are those of `step_passes.subtract`, followed by the sum of the pooled map.
+    """
+    overlap, energy, error, pooled = sums.unbind()
+    penalised = objective.sparsity * pooled
+    rules.alpha_step(state.alpha, state.gain * overlap, energy, penalised, rule)
+    error, penalised = error / images, penalised / images
+    return StackReport(error + penalised, error, penalised, state.alpha.clone(), to_batch)
 
 
 def _pooled_gradient(

@@ -28,7 +28,7 @@ def _has_pass(*maps: Tensor) -> bool:
 def _run(kind: Pass, maps: list[Tensor], scales: list[Tensor], numbers: list[float]) -> Tensor:
     from cotswold.kernels.maps import elementwise
 
-    rows = [each.permute(1, 2, 0).contiguous() for each in scales]
+    rows = [each.permute(1, 2, 0).contiguous() for each in scales]  # no copy of `neurons_to_map`
     return elementwise.run(kind, maps, rows, numbers, workers(maps[0]))
 
 
@@ -57,18 +57,17 @@ def total(a: Tensor) -> Tensor:
 
 
 @fallback_to_torch
-def subtract(decoded: Tensor, batch: Tensor, gain: Tensor, factor: float) -> tuple[Tensor, Tensor, Tensor]:
+def subtract(decoded: Tensor, batch: Tensor, gain: Tensor, factor: float) -> Tensor:
     """Return ``<d, x>``, ``<d, d>`` and ``<r, r>`` of ``r = d - gain x``; overwrite d with ``factor r``."""
     if _has_pass(decoded, batch):
         from cotswold.kernels.maps.elementwise import SUBTRACT
 
-        overlap, energy, error = _run(SUBTRACT, [decoded, batch], [], [float(gain), factor])
-        return overlap, energy, error
+        return _run(SUBTRACT, [decoded, batch], [], [float(gain), factor])
     overlap, energy = dot(decoded, batch), dot(decoded, decoded)
     decoded.addcmul_(batch, gain.to(decoded.dtype), value=-1)
     error = dot(decoded, decoded)
     decoded.mul_(factor)
-    return overlap, energy, error
+    return torch.stack([overlap, energy, error])
 
 
 @fallback_to_torch

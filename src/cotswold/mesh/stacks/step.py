@@ -19,8 +19,8 @@ from cotswold.ops import sgd_rule as rules
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.pooling import pooling_gradient
-from cotswold.ops.step import InMemoryFilterAccess
-from cotswold.ops.step_passes import add_scaled, dot, subtract, total
+from cotswold.ops.step import InMemoryFilterAccess, report
+from cotswold.ops.step_passes import add_scaled, dot, scale, subtract, total
 
 
 def responses(share: RankShare, state: StackState, x: Tensor) -> tuple[Responses, Tensor]:
@@ -53,7 +53,7 @@ def objective_parts(
     z, window = responses(share, state, x)
     pooling = share.gather(z)
     back = decoded(share, state, z.own)
-    _, _, squared = subtract(share.own_of(back), share.own_of(window), state.gain, 1.0)
+    squared = subtract(share.own_of(back), share.own_of(window), state.gain, 1.0)[2]
     pooled = share.pool(pooling.finish(), objective.epsilon)
     error, penalty = share.total([squared, objective.sparsity * total(pooled)])
     return error / images, penalty / images
@@ -102,34 +102,33 @@ def step(
     """
     _check(x)
     images, gain = x.shape[0], state.gain
-    z, batch = responses(share, state, x)
+    z, batch = share.product(share.enter(x), share.near, state.filters)
+    unit = share.scales(state.norms)
+    scaled = scale(z.own, unit * (state.alpha * gain), unit)
     pooling = share.gather(z)
-    window = decoded(share, state, z.own)
+    window = share.decode(scaled, state.filters)
     back, seen = share.own_of(window), share.own_of(batch)
-    terms = [*subtract(back, seen, gain, 2 / images)]  # back becomes the gradient by the decoded map
+    sums = subtract(back, seen, gain, 2 / images)  # back becomes the gradient by the decoded map
     fetched = share.pixels.start(back, into=window)
 
     around = pooling.finish()
     pooled = share.pool(around, objective.epsilon)
-    terms.append(objective.sparsity * total(pooled))
+    sums = torch.cat([sums, total(pooled).view(1)])
     above = None if upstream is None else _normalisation_backward(share, pooled, upstream)
     slopes = share.scatter(_pool_backward(share, around, pooled, above, objective.sparsity / images))
-    unit, whole = share.scales(state.norms).to(window.dtype), state.alpha * gain
+    whole = state.alpha * gain
     encoded = share.product(fetched, share.own, state.filters)[0].own
     to_z = slopes.finish()
     to_batch = None
     if input_gradient:
         add_scaled(to_z, encoded, unit)
-        to_batch = _input_gradient(share, state, to_z * unit, back)
+        to_batch = _input_gradient(share, state, to_z * unit.to(to_z.dtype), back)
         to_z.mul_(whole.to(to_z.dtype))
     else:
         add_scaled(to_z, encoded, unit, whole)
     if share.layer is not None:
         InMemoryFilterAccess(state, share.layer).step((z.own, window), (to_z, batch), rule)
-    overlap, energy, error, penalty = share.total(terms)
-    rules.alpha_step(state.alpha, gain * overlap, energy, penalty, rule)
-    error, penalty = error / images, penalty / images
-    return StackReport(error + penalty, error, penalty, state.alpha.clone(), to_batch)
+    return report(state, share.mesh.sum_in_place(sums), images, objective, rule, to_batch)
 
 
 def _check(x: Tensor) -> None:

@@ -129,6 +129,8 @@ class FrozenOutputs:
         size = each * limits.samples
         values, where, mapped = self._reserve(out, size)
         if values is not None:
+            values.index_copy_(0, torch.from_numpy(rows), images_first(out))
+            _read(values, rows)  # the first calls may compile kernels
             began = time.perf_counter()
             values.index_copy_(0, torch.from_numpy(rows), images_first(out))
             if mapped is not None:
@@ -157,6 +159,8 @@ class FrozenOutputs:
         shape = (limits.samples, *out.shape[1:])
         if size * limits.ranks <= MEMORY_FRACTION * available_bytes():
             return out.new_empty(shape), "memory", None
+        if not hasattr(os, "posix_fallocate"):  # macOS: a file could run out of space while it is written
+            return None, "room", None
         try:
             space = os.statvfs(limits.folder)
             if size * limits.ranks > DISK_FRACTION * space.f_bavail * space.f_frsize:
