@@ -36,6 +36,24 @@ def is_traced() -> bool:
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]  # torch hides its type
 
 
+def computes_now(x: Tensor) -> bool:
+    """True if torch does nothing with operations on ``x`` but compute them, and record their gradient.
+
+    False while torch compiles, exports, traces, maps or differentiates forward, in a dispatch mode, and for
+    subclasses of Tensor: there an operation must be one that torch knows.
+    """
+    if torch.compiler.is_compiling():  # first: it cannot trace the other questions
+        return False
+    return (
+        type(x) in (Tensor, torch.nn.Parameter)
+        and not is_traced()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.maybe_current_level() is None
+        and not torch._C._functorch.is_legacy_batchedtensor(x)
+        and getattr(forward_ad, "_current_level", 0) < 0
+    )
+
+
 def differentiate(operation: Any, function: type[torch.autograd.Function]) -> None:
     """Register the function's derivatives for calls of the bare custom operation."""
     operation.register_autograd(function.backward, setup_context=function.setup_context)
