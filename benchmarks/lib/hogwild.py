@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from cotswold.bench.measure import Document, Spread, rounded, rounded_all
 from cotswold.data import Store
-from cotswold.host import Call, ForkServer, assign_cores, keep_freed_bytes, pin_to
+from cotswold.host import Call, ForkServer, assign_cores, keep_freed_memory, pin_to
 from cotswold.recipe import Recipe, dump
 from cotswold.training.async_sgd.shared_memory import SharedMemoryLocation, SharedParameters
 from cotswold.training.data.indexed import StoreSamples, write_rows
@@ -149,7 +149,7 @@ def compute(
 ) -> None:
     """Compute loss and gradient of the same batches on separate, constant weights."""
     pin_to([core])
-    keep_freed_bytes()
+    keep_freed_memory()
     torch.set_num_threads(1)
     learner = learner_of(FACTORY, arguments)
     plan = Steps(**steps)  # type: ignore[arg-type]  # from asdict

@@ -34,7 +34,7 @@ from cotswold.host import (
     Process,
     assign_cores,
     exit_text,
-    keep_freed_bytes,
+    keep_freed_memory,
     pin_to,
     pinned_to,
 )
@@ -181,7 +181,7 @@ def learn(
 ) -> None:
     """Run in each process, started by `train`."""
     pin_to([core])
-    keep_freed_bytes()
+    keep_freed_memory()
     torch.set_num_threads(1)
     learner = learner_of(factory, arguments)
     plan = Steps(**steps)  # type: ignore[arg-type]  # from asdict

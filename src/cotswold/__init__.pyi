@@ -56,6 +56,7 @@ from .api.train import train_recipe as train_recipe
 from .api.verify import Verification as Verification
 from .api.verify import verify as verify
 from .errors import CotswoldError as CotswoldError
+from .host.memory import keep_freed_memory as keep_freed_memory
 from .mesh import partition as partition
 from .recipe import Recipe as Recipe
 from .recipe.strategies import Downpour as Downpour
@@ -99,6 +100,7 @@ __all__ = [
     "geometry",
     "host",
     "info",
+    "keep_freed_memory",
     "kernels",
     "launch",
     "mesh",

@@ -1,6 +1,19 @@
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from cotswold.bench.measure import SHORTEST_SECONDS, Rounds, Spread, interleaved, rates, ratios, rounded
+from cotswold.bench.measure import (
+    SHORTEST_SECONDS,
+    Rounds,
+    Spread,
+    document,
+    interleaved,
+    rates,
+    ratios,
+    rounded,
+    source_commit,
+)
 
 
 class _Clock:
@@ -76,3 +89,27 @@ def test_a_rate_is_work_over_seconds() -> None:
 
 def test_figures_are_rounded_to_five_digits() -> None:
     assert rounded(123456.789) == 123460.0
+
+
+def test_a_result_names_the_commit_of_its_source_and_whether_the_source_was_changed(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        told = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(told, capture_output=True, text=True, check=True).stdout.strip()
+
+    source = tmp_path / "src"
+    source.mkdir()
+    (source / "one.py").write_text("1")
+    assert source_commit(source) == {"commit": None, "changed": None}
+    git("init", "-q")
+    assert source_commit(source) == {"commit": None, "changed": None}, "an untracked folder, as of an install"
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    assert source_commit(source) == {"commit": git("rev-parse", "HEAD"), "changed": False}
+    (source / "one.py").write_text("2")
+    assert source_commit(source) == {"commit": git("rev-parse", "HEAD"), "changed": True}
+
+
+def test_a_result_names_the_processor_for_which_kernels_are_generated() -> None:
+    machine = document("name", "command")["machine"]
+    assert isinstance(machine, dict)
+    assert machine["target"].split()[-1] in ("avx512", "avx2", "neon")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from cotswold.errors import MemoryLimitError
-from cotswold.host import available_bytes, require_memory
+from cotswold.host import available_bytes, keep_freed_memory, require_memory
 from cotswold.run import describe_environment
 from cotswold.run.environment import parse_cpuinfo
 
@@ -116,3 +120,51 @@ def test_the_environment_says_what_a_speed_depends_on() -> None:
 )
 def test_x86_and_arm_tell_their_processor_differently(text: str, expected: tuple[str, list[str]]) -> None:
     assert parse_cpuinfo(text) == expected
+
+
+FAULTS = """
+import resource, sys
+import torch
+import cotswold
+from cotswold.nn import LocallyConnected2d
+
+if sys.argv[1] == "keep":
+    assert cotswold.keep_freed_memory()
+layer = LocallyConnected2d(32, 32, 24, 5)  # filters of 41 MB; glibc keeps blocks below 32 MiB by itself
+x = torch.randn(4, 32, 24, 24)
+
+
+def step():
+    layer.weight.grad = None
+    layer(x).sum().backward()
+
+
+for _ in range(10):  # the heap grows by a gradient in each of the first steps
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+step()
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults * resource.getpagesize() / (layer.weight.numel() * layer.weight.element_size()))
+"""
+
+
+@pytest.mark.skipif("glibc" not in platform.libc_ver(), reason="only glibc has these limits")
+def test_a_backward_pass_gets_no_new_pages_if_freed_memory_is_kept() -> None:
+    shares = {
+        mode: float(
+            subprocess.run(
+                [sys.executable, "-c", FAULTS, mode], capture_output=True, text=True, check=True, timeout=120
+            ).stdout
+        )
+        for mode in ("keep", "return")
+    }
+    assert shares["keep"] < 0.02  # page faults of a step, in pages of the filters
+    assert shares["return"] > 0.1
+
+
+def test_without_glibc_nothing_is_kept_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not keep_freed_memory()
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    assert not keep_freed_memory()

@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
 
 from cotswold import ops
 from cotswold.errors import GeometryError
@@ -219,6 +220,53 @@ def test_responses_do_not_depend_on_the_strides_of_the_input(layer: Layer) -> No
 def test_the_next_layer_copies_nothing_because_the_images_stay_last(bias: bool) -> None:
     y = LocallyConnected2d(3, 4, (7, 6), 3, bias=bias)(torch.randn(5, 3, 7, 6))
     assert images_last(y).data_ptr() == y.data_ptr()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        LocallyConnected1d(8, 64, 100, 5),
+        LocallyConnected2d(8, 16, 16, 3, block=(2, 2)),
+        LocallyConnected3d(8, 32, (3, 16, 16), 3),
+    ],
+    ids=["1d", "2d", "3d of one plane"],
+)
+def test_backward_allocates_the_gradient_of_filters_and_biases_and_nothing_else_of_their_size(
+    layer: Layer,
+) -> None:
+    x = torch.randn(4, layer.in_channels, *layer.input_size)
+    y = layer(x)  # the maps need no gradient
+    weights = torch.randn_like(y)
+    y.backward(weights, retain_graph=True)  # choose tiles and prepare the product
+    layer.zero_grad()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        y.backward(weights)
+    least = layer.weight.numel() * layer.weight.element_size()
+    assert least > 2 * y.numel() * y.element_size()
+    allocated = [
+        each.nbytes()
+        for each in seen.profiler.kineto_results.events()
+        if each.name() == "[memory]" and each.nbytes() >= least
+    ]
+    assert len(allocated) == 1
+    assert layer.weight.grad is not None and layer.bias is not None and layer.bias.grad is not None
+
+
+def test_the_gradients_of_several_planes_are_those_of_each_plane_alone() -> None:
+    torch.manual_seed(0)
+    layer = LocallyConnected3d(2, 3, (5, 6, 6), 3)
+    x = torch.randn(2, 2, 5, 6, 6)
+    y = layer(x)
+    weights = torch.randn_like(y)
+    y.backward(weights)
+    assert layer.weight.grad is not None and layer.bias is not None and layer.bias.grad is not None
+    for plane in range(3):
+        alone = LocallyConnected3d(2, 3, (3, 6, 6), 3)
+        alone.load_state_dict({name: v[plane : plane + 1] for name, v in layer.state_dict().items()})
+        alone(x[:, :, plane : plane + 3]).backward(weights[:, :, plane : plane + 1])
+        assert alone.weight.grad is not None and alone.bias is not None and alone.bias.grad is not None
+        assert torch.equal(alone.weight.grad[0], layer.weight.grad[plane])
+        assert torch.equal(alone.bias.grad[0], layer.bias.grad[plane])
 
 
 def test_an_input_of_another_dtype_is_refused_with_both_dtypes() -> None:

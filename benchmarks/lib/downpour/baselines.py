@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cotswold.data import Store
 from cotswold.errors import MachineError
-from cotswold.host import keep_freed_bytes
+from cotswold.host import keep_freed_memory
 from cotswold.recipe import parse
 from cotswold.testing import CpuQuota
 from cotswold.training.async_sgd.replica_task import build_replica_task
@@ -203,7 +203,7 @@ def _serve(
 ) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(race.seed + number)
-    keep_freed_bytes()
+    keep_freed_memory()
     counts_all = RIVALS[name] is data_parallel
     module = deepcopy(module) if counts_all else module
     rank = Rank(number, race, arguments, meeting, module.train())

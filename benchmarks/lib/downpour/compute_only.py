@@ -14,7 +14,7 @@ from typing import Self
 
 import torch
 
-from cotswold.host import keep_freed_bytes
+from cotswold.host import keep_freed_memory
 from cotswold.shards.core.permutation import samples_at
 from cotswold.training.async_sgd.replica_task import build_replica_task
 
@@ -63,7 +63,7 @@ class IsolatedProcesses:
 
 def _serve(pipe: Connection[object, object], number: int, arguments: Mapping[str, str], batch: int) -> None:
     torch.set_num_threads(1)
-    keep_freed_bytes()
+    keep_freed_memory()
     work = build_replica_task(**arguments)
     gradient, step = torch.zeros_like(work.parameters), number
     work.compute(range(batch), gradient)

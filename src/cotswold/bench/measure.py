@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import inf
+from pathlib import Path
 from statistics import quantiles
 from typing import TypeVar
 
@@ -158,8 +160,40 @@ def threads_in_children(threads: int) -> Iterator[None]:
 
 
 def document(bench: str, command: str, **content: object) -> Document:
-    """A result: its command, the machine and its load, then the measurements."""
+    """A result: its command, commit, machine and load, then the measurements."""
     from cotswold.run import describe_environment
 
     load = [rounded(value) for value in os.getloadavg()]
-    return {"bench": bench, "command": command, "machine": describe_environment(), "load": load, **content}
+    machine = {**describe_environment(), "target": _target()}
+    told = {"bench": bench, "command": command, **source_commit(Path(__file__).parent)}
+    return {**told, "machine": machine, "load": load, **content}
+
+
+def source_commit(folder: Path) -> dict[str, object]:
+    """Return the commit of a folder in a repository, and whether tracked files differ from it.
+
+    Both are None for an installed package, even if its environment is inside another repository.
+    """
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(folder), *words], capture_output=True, text=True, check=False
+            )
+        except OSError:  # git is not installed
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD") if git("ls-files", "--error-unmatch", ".") is not None else None
+    changes = git("status", "--porcelain", "--untracked-files=no") if commit else None
+    return {"commit": commit, "changed": None if changes is None else bool(changes)}
+
+
+def _target() -> str | None:
+    """Return LLVM's name of this processor and the instruction set of its kernels; None without kernels."""
+    try:
+        from cotswold.kernels.machine.processor import this_processor
+    except (ImportError, OSError):
+        return None
+    here = this_processor()
+    return None if here is None else f"{here.cpu} {here.isa}"

@@ -15,7 +15,7 @@ from .ipc.tcp_channel import TcpChannel as TcpChannel
 from .keyring import Keyring as Keyring
 from .keyring import KeyringFile as KeyringFile
 from .memory import available_bytes as available_bytes
-from .memory import keep_freed_bytes as keep_freed_bytes
+from .memory import keep_freed_memory as keep_freed_memory
 from .memory import require_memory as require_memory
 from .network import address_for_peers as address_for_peers
 from .network import address_towards as address_towards
@@ -64,7 +64,7 @@ __all__ = [
     "interface_to",
     "is_readable",
     "is_signed",
-    "keep_freed_bytes",
+    "keep_freed_memory",
     "listener_at",
     "pin_to",
     "pinned_to",

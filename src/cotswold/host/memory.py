@@ -41,18 +41,31 @@ def require_memory(
         )
 
 
-def keep_freed_bytes(limit_bytes: int = 512 << 20) -> None:
-    """Let glibc keep up to ``limit_bytes`` bytes of freed memory for the next maps.
+def keep_freed_memory(limit_bytes: int = 512 << 20) -> bool:
+    """Make this process keep memory that it frees, for its next tensors.
 
-    By default glibc returns maps to the kernel after every step and gets them back page by page, which costs
-    a fifth of a step on small maps. No effect with other C libraries.
+    By default, glibc returns blocks of more than 32 MiB to the operating system as soon as they are freed. A
+    training step then gets each page of its gradients again, by a page fault, and the system fills it with
+    zeros. With a limit, freed blocks stay with the process until it ends. So other processes cannot use them,
+    and the process stays as large as its largest step. The setting applies to the whole process, to every
+    library in it.
+
+    `cotswold.train` and the servers call this function; call it once at the start of a loop of your own.
+
+    Args:
+        limit_bytes: Size of a block up to which freed memory is kept, and bytes that may be free at the end
+            of the heap. Larger blocks are returned when they are freed.
+
+    Returns:
+        True if the C library accepted the limit. False with other C libraries, such as those of macOS and
+        Alpine Linux (musl), where this function does nothing.
     """
     if sys.platform != "linux":
-        return
+        return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_TRIM_THRESHOLD, limit_bytes)
-        mallopt(_MMAP_THRESHOLD, limit_bytes)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_TRIM_THRESHOLD, limit_bytes)) and bool(mallopt(_MMAP_THRESHOLD, limit_bytes))
 
 
 def _meminfo(root: Path) -> int | None:

@@ -96,8 +96,8 @@ def fallback_to_torch(operation: Callable[P, R]) -> Callable[P, R]:
 
 def _requested_backend() -> str:
     wanted = os.environ.get(VARIABLE, "")
-    if wanted not in ("", "llvm", "torch"):
-        raise UserError(f"{VARIABLE} must be llvm, torch or unset, got {wanted!r}")
+    if wanted not in ("", "llvm", "avx2", "torch"):
+        raise UserError(f"{VARIABLE} must be llvm, avx2, torch or unset, got {wanted!r}")
     return wanted
 
 

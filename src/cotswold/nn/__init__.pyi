@@ -1,3 +1,6 @@
+from .convolution import BatchNorm2d as BatchNorm2d
+from .convolution import Conv2d as Conv2d
+from .convolution import convert_convolutions as convert_convolutions
 from .dense import DenseNetwork as DenseNetwork
 from .local import LocallyConnected1d as LocallyConnected1d
 from .local import LocallyConnected2d as LocallyConnected2d
@@ -9,6 +12,8 @@ from .pooling import LocalContrastNorm2d as LocalContrastNorm2d
 from .stack import SparseAutoencoderStack as SparseAutoencoderStack
 
 __all__ = [
+    "BatchNorm2d",
+    "Conv2d",
     "DenseNetwork",
     "L2Pool2d",
     "LocalContrastNorm2d",
@@ -18,4 +23,5 @@ __all__ = [
     "MaxPool2d",
     "SparseAutoencoderStack",
     "StackNetwork",
+    "convert_convolutions",
 ]

@@ -28,6 +28,18 @@ from cotswold.ops.dense import (
 
 _CONVERTED = (torch.uint8, torch.float16, torch.float32, torch.float64)
 """Input dtypes accepted."""
+_DEVICES = ("cpu", "cuda")
+"""Types of devices accepted."""
+
+
+def _check_same_device(parameters: Tensor, **others: Tensor | None) -> None:
+    """Raise UserError unless all operands are on the parameters' device."""
+    for name, each in others.items():
+        if each is not None and each.device != parameters.device:
+            raise UserError(
+                f"{name} must be on the device of the parameters, {parameters.device}, got {each.device}; "
+                f"call .to({str(parameters.device)!r}) first"
+            )
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,8 @@ class DenseNetwork:
     """A fully connected network that does not own its parameters: each call receives them as one vector.
 
     With ``deterministic`` the library's own kernels run: threads, batch size and machine then change no bit
-    of a sample's contribution. Otherwise the backend measured to be fastest on this machine runs.
+    of a sample's contribution. Otherwise the backend measured to be fastest on this machine runs. On a CUDA
+    device the products are torch's, with or without ``deterministic``.
 
     Args:
         sizes: Units of each layer: inputs, every hidden layer, outputs. At least two sizes, each at least 1.
@@ -125,7 +138,7 @@ class DenseNetwork:
         """Return the parameters by name, as views of the flat vector.
 
         Args:
-            flat: Parameters ``(size,)``, contiguous, on the CPU, float32 or float64.
+            flat: Parameters ``(size,)``, contiguous, on the CPU or a CUDA device, float32 or float64.
 
         Raises:
             GeometryError: The vector has another shape.
@@ -142,10 +155,10 @@ class DenseNetwork:
         A sample is correct if the output of its class exceeds every other output.
 
         Args:
-            parameters: ``(size,)``, contiguous, on the CPU, float32 or float64.
+            parameters: ``(size,)``, contiguous, on the CPU or a CUDA device, float32 or float64.
             inputs: ``(features, samples)`` in any strides (for rows of samples pass ``rows.t()``), of the
-                parameters' dtype, uint8 or float16. Bytes are not scaled: 255 becomes 255.0.
-            targets: Class numbers ``(samples,)``, or values ``(outputs, samples)``.
+                parameters' dtype, uint8 or float16, on their device. Bytes are not scaled: 255 becomes 255.0.
+            targets: Class numbers ``(samples,)``, or values ``(outputs, samples)``, on the same device.
             gradient: ``(size,)`` like ``parameters``; the gradient is added to it in place. With None only
                 the loss is computed.
 
@@ -160,6 +173,7 @@ class DenseNetwork:
         if gradient is not None:
             self._check_vector("the gradient", gradient, parameters.dtype)
         self._check_samples(inputs, targets)
+        _check_same_device(parameters, inputs=inputs, targets=targets, gradient=gradient)
         if inputs.shape[1] == 0:
             return 0.0, 0
         return dense_add(self._spec, parameters, inputs, targets, gradient, self.deterministic)
@@ -177,6 +191,7 @@ class DenseNetwork:
         """
         self._check_vector("parameters", parameters, parameters.dtype)
         self._check_inputs(inputs)
+        _check_same_device(parameters, inputs=inputs)
         return dense_outputs(self._spec, parameters, inputs)
 
     def _check_vector(self, name: str, flat: Tensor, dtype: torch.dtype) -> None:
@@ -188,8 +203,11 @@ class DenseNetwork:
             raise UserError(
                 f"parameters and gradient must both be float32 or both float64; {name} is {flat.dtype}"
             )
-        if flat.device.type != "cpu" or not flat.is_contiguous():
-            raise UserError(f"{name} must be contiguous and on the CPU; call .cpu().contiguous() first")
+        if flat.device.type not in _DEVICES or not flat.is_contiguous():
+            raise UserError(
+                f"{name} must be contiguous and on the CPU or a CUDA device, got {flat.device}; call "
+                ".cpu().contiguous() first"
+            )
 
     def _check_inputs(self, inputs: Tensor) -> None:
         if inputs.dim() != 2 or inputs.shape[0] != self.sizes[0]:
@@ -197,17 +215,12 @@ class DenseNetwork:
                 f"inputs must have shape ({self.sizes[0]}, samples), got {tuple(inputs.shape)}"
                 + ("; transpose them" if inputs.shape[-1:] == self.sizes[:1] else "")
             )
-        if inputs.dtype not in _CONVERTED or inputs.device.type != "cpu":
-            raise UserError(
-                "inputs must be uint8, float16, float32 or float64 on the CPU, "
-                f"got {inputs.dtype} on {inputs.device}"
-            )
+        if inputs.dtype not in _CONVERTED:
+            raise UserError(f"inputs must be uint8, float16, float32 or float64, got {inputs.dtype}")
 
     def _check_samples(self, inputs: Tensor, targets: Tensor) -> None:
         self._check_inputs(inputs)
         samples, outputs = inputs.shape[1], self.sizes[-1]
-        if targets.device.type != "cpu":
-            raise UserError(f"targets must be on the CPU, not on {targets.device}; call .cpu() first")
         if targets.dtype.is_floating_point:
             if tuple(targets.shape) != (outputs, samples):
                 raise GeometryError(

@@ -169,31 +169,42 @@ class _LocallyConnected(Layer):
 
     def _respond(self, x: Tensor) -> Tensor:
         x, weight, *bias = autocast(x, self.weight, *([] if self.bias is None else [self.bias]))
-        x = x.reshape(*x.shape[:2], *self._volume(self.input_size))
-        maps = x.transpose(1, 2).flatten(1, 2)
+        maps = x if self.axes == 2 else self._maps(x)
         if len(self._planes) > 1:
             maps = ops.images_last(maps)
         responses = []
+        planes = self._of_planes(weight, self._full)
+        biases = self._of_planes(bias[0], (*self._full[:3], self._full[-1])) if bias else None
         for index, plane in enumerate(self._planes):
-            read, filters = self._read(maps, plane), self._filters(weight, index, plane)
-            if bias:
-                own = bias[0].reshape(-1, *plane.layer.norms_shape)[index]
-                responses.append(ops.local_layer(read, filters, own, plane.layer))
+            read, filters = self._read(maps, plane), self._filters(planes[index], plane)
+            if biases is not None:
+                responses.append(ops.local_layer(read, filters, biases[index], plane.layer))
             else:
                 responses.append(ops.local_product(read, filters, plane.layer))
         behind = self._volume(self.block)[0]
         if len(responses) == behind == 1:
             return shaped(responses[0], (x.shape[0], self.out_channels, *self.output_size))
         # neurons of a block are ordered [plane in block][out channel]
-        planes = [plane for response in responses for plane in response.chunk(behind, 1)]
-        return torch.stack(planes, 2)
+        maps_behind = [each for response in responses for each in response.chunk(behind, 1)]
+        return torch.stack(maps_behind, 2)
+
+    def _maps(self, x: Tensor) -> Tensor:
+        """Return maps ``(image, plane * channel, y, x)``."""
+        return x.reshape(*x.shape[:2], *self._volume(self.input_size)).transpose(1, 2).flatten(1, 2)
 
     def _read(self, maps: Tensor, plane: _Plane) -> Tensor:
+        if len(self._planes) == 1 and plane.inputs == (0, maps.shape[1] // self.in_channels):
+            return maps
         start, stop = (edge * self.in_channels for edge in plane.inputs)
         return maps[:, start:stop]
 
-    def _filters(self, weight: Tensor, index: int, plane: _Plane) -> Tensor:
-        filters = weight.reshape(self._full)[index]
+    def _of_planes(self, values: Tensor, shape: Sequence[int]) -> Sequence[Tensor]:
+        """Values of each plane of blocks. The gradient of an index would be zeros of the whole and a copy."""
+        if len(self._planes) > 1:
+            return values.reshape(shape).unbind()
+        return (values if self.axes == 2 else values.reshape(shape[1:]),)
+
+    def _filters(self, filters: Tensor, plane: _Plane) -> Tensor:
         depth, _, width = self._volume(self.kernel_size)
         if plane.field == (0, depth):
             return filters

@@ -1,4 +1,5 @@
 from .contrast import contrast_norm as contrast_norm
+from .convolution import conv2d as conv2d
 from .filters import filter_norms as filter_norms
 from .filters import random_filters as random_filters
 from .filters import scale_rows_to_norm_1 as scale_rows_to_norm_1
@@ -26,6 +27,7 @@ __all__ = [
     "StepRule",
     "calibrate",
     "contrast_norm",
+    "conv2d",
     "filter_norms",
     "fused_linear",
     "images_first",

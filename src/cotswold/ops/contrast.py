@@ -20,7 +20,7 @@ from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import accumulation_dtype
 from cotswold.ops.memory_format import empty_map, images_last, images_last_no_grad
 from cotswold.ops.pooling import check_range, merge_vmap_dim, positive_range, split_vmap_dim, workers
-from cotswold.ops.reverse_mode import apply, computes_now, differentiate, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, differentiate, is_eager, refuse_forward_mode
 
 if TYPE_CHECKING:
     from cotswold.kernels.maps import Bands, Normalisation, Workers
@@ -211,7 +211,7 @@ class _MeasuredNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         h, *rest = ctx.saved_tensors
-        if torch.is_grad_enabled() or not computes_now(grad):
+        if torch.is_grad_enabled() or not is_eager(grad):
             return contrast_norm_backward(grad, h, ctx.smoothing, ctx.floor), None, None
         statistics = (rest[0], rest[1]) if rest else None
         return _gradient(grad, h, ctx.smoothing, ctx.floor, statistics), None, None
@@ -248,7 +248,7 @@ class _NormGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(grad: Tensor, h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
-        if computes_now(grad) and computes_now(h):
+        if is_eager(grad, h):
             return _gradient(grad, h, Smoothing(size, keep), floor)
         out: Tensor = _gradient_op(grad, h, size, keep, floor)
         return out
@@ -334,7 +334,7 @@ def contrast_norm(x: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tens
     x = images_last(x)
     _check_floor(floor, x.dtype)
     smoothing.output(smoothing.output(MapShape(*x.shape[1:])))
-    if computes_now(x):
+    if is_eager(x):
         if x.requires_grad and torch.is_grad_enabled():
             return apply("contrast_norm", _MeasuredNorm, x, smoothing, floor)
         return _normalised(x, smoothing, floor)[0]

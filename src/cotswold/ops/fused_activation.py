@@ -28,7 +28,7 @@ from cotswold.ops.local import (
     outer_of,
 )
 from cotswold.ops.memory_format import empty_map, neurons_to_map
-from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, compute, differentiate, refuse_forward_mode
 
 Activation = Literal["identity", "tanh", "sigmoid", "relu"]
 """Activation applied to the sums; ``identity`` leaves them unchanged."""
@@ -60,7 +60,8 @@ def _apply_with_local(x: Tensor, filters: Tensor, biases: Tensor, code: Code, ac
 
 
 @fallback_to_torch
-def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, activation: str) -> Tensor:
+def _activated(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int], activation: str) -> Tensor:
+    layer = decode(tuple(code))
     if not has_cpu_kernel(x) or not products.supports_epilogue(x, layer, activation):
         y = products.product(x, filters, layer).add_(neurons_to_map(biases, layer))
         return _TORCH_ACTIVATIONS[activation](y)
@@ -68,6 +69,7 @@ def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, ac
 
     filters, biases = filters.contiguous(), biases.contiguous()
     out = empty_map(x, x.shape[0], products.output_of(layer))
+    x = products.arranged_if_small(x)
     if map_strides(x) is not None:
         kernels.product_with_activation(x, filters, biases, layer, out, activation)
         return out
@@ -85,7 +87,7 @@ def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, ac
 @torch.library.custom_op("cotswold::local_activated", mutates_args=())
 def _activated_op(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int], activation: str) -> Tensor:
     refuse_forward_mode("local_layer", x, filters, biases)
-    return _activated(x, filters, biases, decode(tuple(code)), activation)
+    return _activated(x, filters, biases, code, activation)
 
 
 @_activated_op.register_fake
@@ -96,8 +98,7 @@ def _(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int], activatio
 class _Activated(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, filters: Tensor, biases: Tensor, code: Code, activation: str) -> Tensor:
-        out: Tensor = _activated_op(x, filters, biases, code, activation)
-        return out
+        return compute(_activated_op, _activated, x, filters, biases, code, activation)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Code, str], output: Tensor) -> None:

@@ -17,7 +17,7 @@ from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.ops import flops, products
 from cotswold.ops.memory_format import empty_map
-from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, compute, differentiate, refuse_forward_mode
 
 Code = tuple[int, ...]
 
@@ -39,10 +39,14 @@ def decode(code: Code) -> BlockLocal:
     return BlockLocal(MapShape(*code[:3]), Window(*code[3:7]), Window(*code[7:11]), *code[11:])
 
 
+def _product(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
+    return products.product(x, filters, decode(tuple(code)))
+
+
 @torch.library.custom_op("cotswold::local_product", mutates_args=())
 def _product_op(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
     refuse_forward_mode("local_product", x, filters)
-    return products.product(x, filters, decode(tuple(code)))
+    return _product(x, filters, code)
 
 
 @_product_op.register_fake
@@ -50,10 +54,14 @@ def _(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
     return empty_map(x, x.shape[0], decode(tuple(code)).output)
 
 
+def _adjoint(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
+    return products.adjoint(y, filters, decode(tuple(code)))
+
+
 @torch.library.custom_op("cotswold::local_adjoint", mutates_args=())
 def _adjoint_op(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
     refuse_forward_mode("local_adjoint", y, filters)
-    return products.adjoint(y, filters, decode(tuple(code)))
+    return _adjoint(y, filters, code)
 
 
 @_adjoint_op.register_fake
@@ -61,10 +69,14 @@ def _(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
     return empty_map(y, y.shape[0], decode(tuple(code)).input)
 
 
+def _outer(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
+    return products.outer(delta, x, decode(tuple(code)))
+
+
 @torch.library.custom_op("cotswold::local_outer", mutates_args=())
 def _outer_op(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
     refuse_forward_mode("local_outer", delta, x)
-    return products.outer(delta, x, decode(tuple(code)))
+    return _outer(delta, x, code)
 
 
 @_outer_op.register_fake
@@ -107,8 +119,7 @@ def _fold(
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, filters: Tensor, code: Code) -> Tensor:
-        out: Tensor = _product_op(x, filters, code)
-        return out
+        return compute(_product_op, _product, x, filters, code)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
@@ -137,8 +148,7 @@ class _Product(torch.autograd.Function):
 class _Adjoint(torch.autograd.Function):
     @staticmethod
     def forward(y: Tensor, filters: Tensor, code: Code) -> Tensor:
-        out: Tensor = _adjoint_op(y, filters, code)
-        return out
+        return compute(_adjoint_op, _adjoint, y, filters, code)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
@@ -167,8 +177,7 @@ class _Adjoint(torch.autograd.Function):
 class _Outer(torch.autograd.Function):
     @staticmethod
     def forward(delta: Tensor, x: Tensor, code: Code) -> Tensor:
-        out: Tensor = _outer_op(delta, x, code)
-        return out
+        return compute(_outer_op, _outer, delta, x, code)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:

@@ -18,7 +18,7 @@ from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import NOWHERE
 from cotswold.ops.memory_format import empty_map, images_last_no_grad
 from cotswold.ops.pooling import workers
-from cotswold.ops.reverse_mode import apply, computes_now
+from cotswold.ops.reverse_mode import apply, is_eager
 
 PoolActivation = Literal["identity", "relu"]
 """Activation of the maxima."""
@@ -33,7 +33,7 @@ def has_max_pool_kernel(x: Tensor) -> bool:
 
     Torch computes what it traces, compiles, exports, maps, passes to a mode or differentiates forward.
     """
-    return computes_now(x) and has_cpu_kernel(x) and x.numel() > 0
+    return is_eager(x) and has_cpu_kernel(x) and x.numel() > 0
 
 
 @fallback_to_torch
@@ -116,9 +116,11 @@ class _MaxPool(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (places,) = ctx.saved_tensors
-        if not computes_now(grad):  # torch maps over gradients, for example
+        if not is_eager(grad):  # torch maps over gradients, for example
             return _plain_gradient(grad, places, ctx.windows, ctx.shape), None, None
-        return apply("max_pool2d", _MaxPoolGradient, grad, places, ctx.windows, ctx.shape), None, None
+        if torch.is_grad_enabled() and grad.requires_grad:
+            return apply("max_pool2d", _MaxPoolGradient, grad, places, ctx.windows, ctx.shape), None, None
+        return _gradient(grad, places, ctx.windows, ctx.shape), None, None
 
 
 class _MaxPoolGradient(torch.autograd.Function):

@@ -16,7 +16,7 @@ from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import map_strides
-from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, compute, refuse_forward_mode
 
 
 def empty_map(like: Tensor, images: int, shape: MapShape, dtype: torch.dtype | None = None) -> Tensor:
@@ -105,11 +105,15 @@ def _transpose(first: Tensor, last: Tensor, to_last: bool) -> None:
     layout.copy(first, last, to_last, here, torch.get_num_threads())
 
 
+def _new_images_last(x: Tensor) -> Tensor:
+    out = images_last_no_grad(x)
+    return out.clone() if out is x else out
+
+
 @torch.library.custom_op("cotswold::images_last", mutates_args=())
 def _last_op(x: Tensor) -> Tensor:
     refuse_forward_mode("images_last", x)
-    out = images_last_no_grad(x)
-    return out.clone() if out is x else out
+    return _new_images_last(x)
 
 
 @_last_op.register_fake
@@ -140,8 +144,7 @@ def _(x: Tensor) -> Tensor:
 class _Ordered(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, name: str) -> Tensor:
-        out: Tensor = _OPS[name](x)
-        return out
+        return compute(*_OPS[name], x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
@@ -156,7 +159,7 @@ class _Ordered(torch.autograd.Function):
         return torch.stack([apply(name, _Ordered, one, name) for one in x.unbind(in_dims[0])]), 0
 
 
-_OPS = {"images_last": _last_op, "images_first": _first_op}
+_OPS = {"images_last": (_last_op, _new_images_last), "images_first": (_first_op, _images_first)}
 
-for _op in _OPS.values():
+for _op, _ in _OPS.values():
     _op.register_autograd(lambda ctx, grad: grad)

@@ -17,7 +17,7 @@ from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import accumulation_dtype, name_of
 from cotswold.ops.memory_format import empty_map, images_last, images_last_no_grad
-from cotswold.ops.reverse_mode import apply, computes_now, differentiate, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, differentiate, is_eager, refuse_forward_mode
 
 if TYPE_CHECKING:
     from cotswold.kernels.maps import Workers
@@ -170,7 +170,7 @@ def split_vmap_dim(out: Tensor, count: int) -> Tensor:
 class _L2Pool(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
-        if computes_now(x):
+        if is_eager(x):
             return _pool(x, Smoothing(size, keep), epsilon)
         out: Tensor = _pool_op(x, size, keep, epsilon)
         return out
@@ -180,12 +180,12 @@ class _L2Pool(torch.autograd.Function):
         x, ctx.size, ctx.keep, ctx.epsilon = inputs
         ctx.save_for_backward(x)
         # not saved for backward: torch would refuse a backward pass after the caller changed it in place
-        ctx.output = (output.detach(), output._version) if computes_now(output) else None
+        ctx.output = (output.detach(), output._version) if is_eager(output) else None
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (x,) = ctx.saved_tensors
-        if ctx.output is not None and computes_now(grad) and not torch.is_grad_enabled():
+        if ctx.output is not None and is_eager(grad) and not torch.is_grad_enabled():
             output, version = ctx.output
             if output._version == version:
                 return _gradient(grad, output, x, Smoothing(ctx.size, ctx.keep), 0.0), None, None, None
@@ -207,7 +207,7 @@ class _PoolGradient(torch.autograd.Function):
     def forward(
         grad: Tensor | None, pooled: Tensor, x: Tensor, size: int, keep: bool, weight: float
     ) -> Tensor:
-        if computes_now(x) and computes_now(pooled):
+        if is_eager(grad, pooled, x):
             return _gradient(grad, pooled, x, Smoothing(size, keep), weight)
         out: Tensor = _gradient_op(grad, pooled, x, size, keep, weight)
         return out
@@ -294,15 +294,23 @@ def check_range(value: float, least: float, most: float, what: str, dtype: torch
         raise UserError(f"{what}, from {least:.3g} to {most:.3g} for {dtype}, got {value}")
 
 
-def _check_epsilon(epsilon: float, dtype: torch.dtype) -> None:
+def check_epsilon(epsilon: float, dtype: torch.dtype) -> None:
+    """Raise UserError unless ``epsilon`` is positive and finite in a dtype."""
     what = "l2_pool needs a positive epsilon under the root, such as 1e-6"
     check_range(epsilon, *positive_range(dtype), what, dtype)
 
 
 def pooled_values(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
     """`l2_pool` for use inside an operation: not differentiable."""
-    _check_epsilon(epsilon, x.dtype)
+    check_epsilon(epsilon, x.dtype)
     return _pool(x, smoothing, epsilon)
+
+
+def pooling_gradient(
+    x: Tensor, pooled: Tensor, smoothing: Smoothing, grad: Tensor | None, weight: float
+) -> Tensor:
+    """`pool_backward` for use inside an operation: not differentiable."""
+    return _gradient(grad, pooled, x, smoothing, weight)
 
 
 def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
@@ -327,8 +335,8 @@ def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
         Coates et al. 2013, section 3.
     """
     x = images_last(x)
-    _check_epsilon(epsilon, x.dtype)
+    check_epsilon(epsilon, x.dtype)
     smoothing.output(MapShape(*x.shape[1:]))
-    if computes_now(x) and not (x.requires_grad and torch.is_grad_enabled()):
+    if is_eager(x) and not (x.requires_grad and torch.is_grad_enabled()):
         return _pool(x, smoothing, epsilon)
     return apply("l2_pool", _L2Pool, x, smoothing.size, smoothing.keep, epsilon)

@@ -21,6 +21,8 @@ from cotswold.kernels.operands import map_strides
 from cotswold.ops import batched
 from cotswold.ops.memory_format import empty_map, images_last_no_grad, neurons_to_map
 
+BANDS_FROM_BYTES = 1 << 20
+"""Bytes of a map from which it is copied in bands."""
 BANDS_MOST = 4
 LEAST_BLOCK_ROWS = 6
 """Least block rows of a band: input rows that two bands share are copied for each."""
@@ -41,6 +43,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     if x.is_cuda:
         cuda.product(images_last_no_grad(x), filters, layer, out)
         return out
+    x = arranged_if_small(x)
     if map_strides(x) is not None:
         _kernels().product(x, filters, layer, out)
         return out
@@ -121,6 +124,11 @@ def _intersects(only: Region, shape: tuple[int, int]) -> bool:
     """True if a region contains any point of a plane."""
     inside = only.box.intersect(Box.whole(shape)).size
     return inside < shape[0] * shape[1] if only.is_outside else inside > 0
+
+
+def arranged_if_small(x: Tensor) -> Tensor:
+    """Return a small map with images last; a large one is copied in bands."""
+    return images_last_no_grad(x) if x.nbytes < BANDS_FROM_BYTES else x
 
 
 def for_each_band(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor, slice], None]) -> None:

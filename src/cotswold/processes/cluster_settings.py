@@ -39,6 +39,8 @@ class ClusterSettings:
     """Further workers that may compute one of the last portions; 0 for no backup tasks."""
     threads: int = 1
     """Threads of a worker."""
+    device: str = "cpu"
+    """Device of the workers, as for `processes.device.select_device`."""
     ranks: int = 1
     """Processes per worker, the leading one included; cores are shared out accordingly."""
     encrypt: bool = True

@@ -13,7 +13,7 @@ import torch
 import torch._dynamo  # a custom operation imports it at its first call; a fork server, once
 
 from cotswold.errors import UserError
-from cotswold.host import keep_freed_bytes
+from cotswold.host import keep_freed_memory
 from cotswold.host.processes import import_function
 from cotswold.processes.device import compute_on, select_device
 from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
@@ -49,7 +49,7 @@ def worker_context(
         CotswoldError: From `select_device` and the work.
     """
     torch.set_num_threads(threads)
-    keep_freed_bytes()
+    keep_freed_memory()
     with ExitStack() as held:
         made: object = import_function(work)(**arguments)
         if device != "cpu":

@@ -1,6 +1,6 @@
 """The device of a run whose recipe leaves the choice: `training.device = "auto"`.
 
-Knows: devices of this machine, strategies that compute on the CPU alone. Does not know: how anything is
+Knows: devices of this machine, strategies that prefer the CPU. Does not know: how anything is
 trained.
 """
 
@@ -19,6 +19,16 @@ def with_chosen_device(recipe: Recipe) -> Recipe:
     if recipe.training.device != AUTO:
         return recipe
     training = recipe.training.model_copy(update={"device": _chosen(recipe)})
+    return recipe.model_copy(update={"training": training})
+
+
+def with_cpu_device(recipe: Recipe) -> Recipe:
+    """Return the recipe with device "cpu", for building networks.
+
+    Networks are then moved to the device of their process, and random initial values are the same on all
+    devices.
+    """
+    training = recipe.training.model_copy(update={"device": "cpu"})
     return recipe.model_copy(update={"training": training})
 
 

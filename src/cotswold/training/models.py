@@ -15,9 +15,12 @@ from torch import Tensor, nn
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.nn import (
+    BatchNorm2d,
+    Conv2d,
     L2Pool2d,
     LocalContrastNorm2d,
     LocallyConnected2d,
+    MaxPool2d,
     SparseAutoencoderStack,
     StackNetwork,
 )
@@ -241,7 +244,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
             return [_ACTIVATIONS[layer.type]()], shape, 0
         case schema.Normalisation() if layer.kind == "batch":
             features = shape[0]
-            return [nn.BatchNorm1d(features) if len(shape) == 1 else nn.BatchNorm2d(features)], shape, 0
+            return [nn.BatchNorm1d(features) if len(shape) == 1 else BatchNorm2d(features)], shape, 0
     if len(shape) != 3:
         raise GeometryError("it needs a map, but follows a fully connected layer; put it before that layer")
     below = MapShape(*shape)
@@ -270,12 +273,12 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
             pooled = _windowed(below, window, window, below.channels)
             modules: list[nn.Module] = [L2Pool2d(layer.kernel_size)]
             if layer.stride is not None and layer.stride > 1:
-                modules.append(nn.MaxPool2d(1, stride=layer.stride))  # keeps every stride-th position
+                modules.append(MaxPool2d(1, stride=layer.stride))  # keeps every stride-th position
             return modules, _shape(pooled), 0
         case schema.Pool():
             window = Window(layer.kernel_size, layer.stride or layer.kernel_size)
             pooled = _windowed(below, window, window, below.channels)
-            kind = nn.MaxPool2d if layer.kind == "max" else nn.AvgPool2d
+            kind = MaxPool2d if layer.kind == "max" else nn.AvgPool2d
             return [kind(window.size, stride=window.stride)], _shape(pooled), 0
         case schema.Normalisation():
             Smoothing(layer.size, keep=True).output(below)
@@ -299,10 +302,10 @@ def _convolution(inputs: int, outputs: int, y: Window, x: Window) -> list[nn.Mod
     """Return a convolution by these windows; ZeroPad2d adds uneven padding, which Conv2d does not support."""
     size, stride = (y.size, x.size), (y.stride, x.stride)
     if (y.pad_before, x.pad_before) == (y.pad_after, x.pad_after):
-        return [nn.Conv2d(inputs, outputs, size, stride=stride, padding=(y.pad_before, x.pad_before))]
+        return [Conv2d(inputs, outputs, size, stride=stride, padding=(y.pad_before, x.pad_before))]
     return [
         nn.ZeroPad2d((x.pad_before, x.pad_after, y.pad_before, y.pad_after)),
-        nn.Conv2d(inputs, outputs, size, stride=stride),
+        Conv2d(inputs, outputs, size, stride=stride),
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cotswold.errors import UserError
 from cotswold.nn import DenseNetwork
 from cotswold.ops.dense import DenseLoss, DenseOutput, compiled
 from cotswold.ops.dense import autotune as ways
@@ -206,3 +207,36 @@ def test_a_kernel_that_fails_leaves_no_part_of_a_gradient(monkeypatch: pytest.Mo
     with pytest.warns(RuntimeWarning, match="computes wrongly"):
         network().add(*given, gradient)
     torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_operands_on_several_devices_are_named() -> None:
+    of, (parameters, inputs, targets) = network(), operands(5, True, torch.float32)
+    with pytest.raises(UserError, match="inputs must be on the device of the parameters, cpu, got meta"):
+        of.add(parameters, inputs.to("meta"), targets)
+    with pytest.raises(UserError, match="inputs must be on the device of the parameters, cpu, got meta"):
+        of.outputs(parameters, inputs.to("meta"))
+    values = torch.empty(SIZES[-1], 5, device="meta")
+    with pytest.raises(UserError, match="targets must be on the device of the parameters"):
+        of.add(parameters, inputs, values)
+    with pytest.raises(UserError, match="the gradient must be contiguous and on the CPU or a CUDA device"):
+        of.add(parameters, inputs, targets, parameters.to("meta"))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA device")
+@pytest.mark.parametrize("classes", [True, False])
+@pytest.mark.parametrize(("output", "loss"), COMBINED)
+def test_a_network_on_a_cuda_device_agrees_with_the_cpu(
+    output: DenseOutput, loss: DenseLoss, classes: bool
+) -> None:
+    of, given = network(output, loss), operands(397, classes, torch.float64)
+    value, gradient = evaluated(of, given)
+    there = tuple(one.cuda() for one in given)
+    learnt = torch.zeros_like(there[0])
+    found, right = of.add(there[0], there[1], there[2], learnt)
+    assert found == pytest.approx(value, rel=1e-12)
+    assert right == of.add(*given, None)[1]
+    torch.testing.assert_close(learnt.cpu(), gradient, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        of.outputs(there[0], there[1]).cpu(), of.outputs(given[0], given[1]), rtol=1e-10, atol=1e-10
+    )

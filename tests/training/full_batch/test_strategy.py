@@ -510,7 +510,7 @@ def test_what_cannot_be_trained_over_the_whole_set_is_refused(
         ("network.layers.1={type='dropout'}", "is random in each evaluation"),
         ("network.layers.1={type='normalisation'}", "normalises over a batch"),
         ("mesh.grid=auto", "auto is not possible"),
-        ("training.device=cuda", "computes on the CPU"),
+        ("training.device=mps", "computes on the CPU or on CUDA devices"),
         ("training.cycle_iterations=3", "cycle_iterations needs a sample_fraction below 1"),
         ("cluster.ray_address=''", "ray_address is empty; write HOST:PORT"),
         ("price.max_dollars=3", "needs price.rent_dollars_per_hour"),

@@ -24,7 +24,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.analysis.selectivity.histogram import GROUPS, Floats, Histogram, ResponseRanges
+from cotswold.analysis.selectivity.histogram import (
+    GROUPS,
+    Floats,
+    GroupAssignment,
+    Histogram,
+    ResponseRanges,
+)
 from cotswold.analysis.selectivity.neurons import Position, locate, rows
 from cotswold.errors import DivergedError, SourceError, UserError
 
@@ -167,23 +173,19 @@ def selectivity(
     for name, found in ranges.items():
         least, greatest = _bounds(found, name, shapes[name])
         histograms[name] = Histogram(least, greatest, thresholds, threads)
-    shuffle = torch.Generator().manual_seed(seed)
+    assignment = GroupAssignment(seed)
     for images, positive in _timed(batches(), second):
-        for kind in (False, True):
-            chosen = torch.nonzero(positive == kind).flatten()
-            if not len(chosen):
-                continue
-            order = chosen[torch.randperm(len(chosen), generator=shuffle)]
-            for name, responses in _layers(respond, images[order.to(images.device)], second):
-                with _clock(second):
-                    histograms[name].add(rows(responses), kind)
+        slots = assignment.assign(positive)
+        for name, responses in _layers(respond, images, second):
+            with _clock(second):
+                histograms[name].add(rows(responses), slots)
         tell("counting over thresholds", second.images)
     if second.images != first.images:
         raise SourceError(
             f"the second pass had {second.images} images, the first {first.images}; "
             "images must not change while neurons are tested"
         )
-    totals = next(iter(histograms.values())).images
+    totals = assignment.images
     for label, what in enumerate(("negatives", "positives")):
         if totals[label].min() == 0:
             raise SourceError(
@@ -192,7 +194,7 @@ def selectivity(
     positives, negatives = int(totals[1].sum()), int(totals[0].sum())
     weights = weights or ClassWeights.from_counts(positives, negatives)
     scored = tuple(
-        _score(name, shapes[name], histograms[name], ranges[name].bounds(), weights, halves, top)
+        _score(name, shapes[name], histograms[name], totals, ranges[name].bounds(), weights, halves, top)
         for name in histograms
     )
     return Selectivity(scored, positives, negatives, weights, (first, second))
@@ -244,12 +246,13 @@ def _score(
     name: str,
     shape: tuple[int, ...],
     histogram: Histogram,
+    images: NDArray[np.int64],
     bounds: tuple[Floats, Floats],
     weights: ClassWeights,
     halves: Sequence[NDArray[np.bool_]],
     top: int,
 ) -> LayerSelectivity:
-    counts, images = histogram.counts(), histogram.images
+    counts = histogram.counts()
     least, greatest = bounds
     whole = np.ones(GROUPS, np.bool_)
     highest = np.empty(len(least))

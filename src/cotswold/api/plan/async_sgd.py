@@ -146,7 +146,7 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> ReplicaTa
 
     from cotswold.training.async_sgd.push_format import push_formats
     from cotswold.training.async_sgd.replica_task import ReplicaTask, flops_of
-    from cotswold.training.async_sgd.strategy import with_cpu_device
+    from cotswold.training.devices import with_cpu_device
     from cotswold.training.jobs.restore import supervised_network
     from cotswold.training.losses import loss_of
 

@@ -192,7 +192,7 @@ class Startup:
 
     def _worker_arguments(self, name: str) -> Mapping[str, object]:
         """Return further arguments of a worker."""
-        return {}
+        return {"device": self._settings.device, "place": self.process_group.slot_of(name)}
 
     def _server_arguments(self, made: WorkerReady) -> Mapping[str, object]:
         """Return further arguments of the servers."""

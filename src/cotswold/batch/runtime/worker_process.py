@@ -56,14 +56,18 @@ def main(
     endpoint_settings: Mapping[str, Any],
     threads: int = 1,
     silent_seconds: float = 10.0,
+    device: str = "cpu",
+    place: int = 0,
 ) -> int:
     """Run the worker ``name`` until its coordinator at the address ``coordinator`` shuts it down.
 
     ``endpoint_settings`` are the fields of `EndpointSettings`; ``silent_seconds`` is the maximum time
-    without progress in a portion. The token is in the environment. Raise UserError if the work does not
-    exist, MachineError if the coordinator exits first or a portion hangs.
+    without progress in a portion; ``device`` and ``place`` are as for `select_device`. The token is in the
+    environment. Raise UserError if the work does not exist, MachineError if the coordinator exits first or a
+    portion hangs.
     """
-    with worker_context(name, coordinator, work, arguments, endpoint_settings, threads) as (made, messenger):
+    given = name, coordinator, work, arguments, endpoint_settings, threads, device, place
+    with worker_context(*given) as (made, messenger):
         worker_thread = cast(Work, made)  # the name of the work promises it
         worker = WorkerProcess(worker_thread, messenger, name, silent_seconds)
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("SIGTERM"))

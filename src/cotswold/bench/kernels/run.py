@@ -140,9 +140,9 @@ def _initialise_process(threads: int) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     import torch
 
-    from cotswold.host import keep_freed_bytes
+    from cotswold.host import keep_freed_memory
 
-    keep_freed_bytes()
+    keep_freed_memory()
     torch.set_num_threads(threads)
 
 

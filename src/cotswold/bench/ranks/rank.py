@@ -88,9 +88,9 @@ def _serve(orders: Connection) -> None:
 
 def main(descriptor: int, threads: int) -> None:
     """Do the work that arrives through the pipe until it is closed."""
-    from cotswold.host import keep_freed_bytes
+    from cotswold.host import keep_freed_memory
 
-    keep_freed_bytes()
+    keep_freed_memory()
     torch.set_num_threads(threads)
     _serve(Connection(descriptor))
 

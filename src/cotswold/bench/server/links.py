@@ -36,7 +36,7 @@ from cotswold.bench.server.replicated_servers import ReplicatedServers
 from cotswold.bench.server.site import DATA, LinkedHosts
 from cotswold.bench.server.unreplicated_servers import Model, forked
 from cotswold.errors import MachineError
-from cotswold.host import Process, Token, keep_freed_bytes, token_of
+from cotswold.host import Process, Token, keep_freed_memory, token_of
 from cotswold.replication.replica.settings import Topology
 from cotswold.testing.hosts import Hosts, why_not
 from cotswold.transport import Endpoint
@@ -212,7 +212,7 @@ class _ClientProcesses:
 
 def run_client(*, name: str, session: int, address: str, served: Mapping[str, Any], folder: str) -> int:
     """Run a client: push to a group of servers, or pull, at each turn, and report the rate."""
-    keep_freed_bytes()
+    keep_freed_memory()
     token = token_of(os.environ)
     assert token is not None, "the parent process sets it"
     acts: dict[tuple[str, str], Callable[[], object]] = {}

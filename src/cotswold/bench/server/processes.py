@@ -19,7 +19,7 @@ import numpy as np
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.unreplicated_servers import Transport, UnreplicatedServers, endpoint_on, environ_of
 from cotswold.errors import MachineError
-from cotswold.host import Call, ForkServer, Process, keep_freed_bytes, token_of
+from cotswold.host import Call, ForkServer, Process, keep_freed_memory, token_of
 from cotswold.wire import Shard
 
 REQUESTED_RATE = "asked for"
@@ -117,7 +117,7 @@ def run_processes(
 def step(*, peer: Mapping[str, Any], compute_seconds: float, seconds: float) -> int:
     """Run a replica that computes nothing for ``seconds``: it sleeps for the time of a step, pushes and
     pulls. As in Downpour, the next step overlaps with the messages."""
-    keep_freed_bytes()
+    keep_freed_memory()
     me = ClientIdentity(**peer)
     client = me.client()
     place = np.zeros(max(one[3] for one in me.shards), np.float32)

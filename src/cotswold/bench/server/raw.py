@@ -16,7 +16,7 @@ from typing import Self
 import zmq
 import zmq.utils.z85
 
-from cotswold.host import Call, ForkServer, Token, keep_freed_bytes
+from cotswold.host import Call, ForkServer, Token, keep_freed_memory
 
 _MESSAGES_AHEAD = 16
 _SECONDS = 60
@@ -64,7 +64,7 @@ class RawPeer:
 
 def run_echo_process(*, where: str, secret: str | None) -> int:
     """Run the process that answers at ``where``, until its parent ends it."""
-    keep_freed_bytes()  # as servers and replicas do
+    keep_freed_memory()  # as servers and replicas do
     with zmq.Context() as context:
         socket = context.socket(zmq.PAIR)
         socket.sndhwm = socket.rcvhwm = _MESSAGES_AHEAD

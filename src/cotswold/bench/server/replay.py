@@ -29,7 +29,7 @@ from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.bench.server.processes import REQUESTED_RATE, ClientIdentity, call_of, name_of, run_processes
 from cotswold.bench.server.recorded import Recorded, RecordedMessage, read
 from cotswold.bench.server.unreplicated_servers import Model, Transport, UnreplicatedServers, forked
-from cotswold.host import keep_freed_bytes
+from cotswold.host import keep_freed_memory
 from cotswold.optim.server_rules import AddUpdate
 from cotswold.shards.runtime.layout import assign_to_servers
 from cotswold.wire import Shard
@@ -208,7 +208,7 @@ def replay_session(
     seconds: float,
 ) -> int:
     """Replay a session for at most ``seconds``; at full speed repeatedly."""
-    keep_freed_bytes()
+    keep_freed_memory()
     me = ClientIdentity(**peer)
     client = me.client(kind)
     here = {one[0]: Shard(*one) for one in me.shards}

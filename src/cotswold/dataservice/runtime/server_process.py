@@ -21,7 +21,7 @@ import torch
 from cotswold import wire as m
 from cotswold.dataservice.core.server_queue import BatchJob, RequestQueue
 from cotswold.errors import CotswoldError, MachineError, UserError, describe_exception
-from cotswold.host import keep_freed_bytes, wake_pipe
+from cotswold.host import keep_freed_memory, wake_pipe
 from cotswold.host.processes import import_function
 from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
 from cotswold.transport import Lost, Ready
@@ -98,7 +98,7 @@ def main(
         MachineError: If the head or the lender exits first.
     """
     torch.set_num_threads(1)
-    keep_freed_bytes()
+    keep_freed_memory()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the head ends it
     made = import_function(work)(**arguments)
     if not isinstance(made, DataWork):

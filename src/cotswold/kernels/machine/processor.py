@@ -5,12 +5,15 @@ Knows: instruction sets, vector widths, LLVM's names of processors. Does not kno
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import dataclass
 from functools import lru_cache
 
 from llvmlite import binding as llvm
 
+VARIABLE = "COTSWOLD_KERNELS"
+"""Environment variable: ``llvm`` (default), ``avx2`` for kernels without AVX-512, or ``torch`` for none."""
 WIDTHS = {"avx512": 512, "avx2": 256, "neon": 128}
 """Bits of a vector."""
 REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32}
@@ -50,6 +53,8 @@ def this_processor() -> Processor | None:
     text = features.flatten()
     if platform.machine().lower() in ("x86_64", "amd64"):
         if features.get("avx512f") and features.get("avx512vl") and features.get("avx512dq"):
+            if os.environ.get(VARIABLE) == "avx2":
+                return Processor("avx2", "x86-64-v3", "+f16c", triple)
             return Processor("avx512", cpu, text, triple)
         if features.get("avx2") and features.get("fma"):
             return Processor("avx2", cpu, text, triple)

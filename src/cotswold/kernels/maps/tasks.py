@@ -17,7 +17,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from cotswold.kernels.compile.emit import I32, POINTER, VOID, FunctionBuilder, Lanes, declare, integer, loop
-from cotswold.kernels.machine.execution import LINE, FifoCache, PreparedKernel
+from cotswold.kernels.machine.execution import LINE, LruCache, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.operands import MapStrides
 
@@ -88,7 +88,7 @@ def threads_for(elements: int, threads: int) -> int:
     return 1 if elements < SERIAL_BELOW else threads
 
 
-READY: FifoCache[tuple[object, ...], PreparedKernel] = FifoCache(256)
+READY: LruCache[tuple[object, ...], PreparedKernel] = LruCache(256, 64 << 20)
 """Cache of the latest prepared passes over maps and filters, by all that they depend on."""
 
 
@@ -105,7 +105,7 @@ def up_to_power(least: int) -> int:
 
 def cached_kernel(key: tuple[object, ...], make: Callable[[], PreparedKernel]) -> PreparedKernel:
     """Return the cached value of a key; make it if it is missing."""
-    found = READY.get(key)
+    found = READY.find(key)
     return found if found is not None else READY.put(key, make)
 
 

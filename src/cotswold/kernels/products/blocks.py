@@ -43,6 +43,8 @@ class Blocks:
 
     layer: BlockLocal
     region: Region | None = None
+    tied: bool = False
+    """True if all blocks share the filters and biases of the first."""
 
     def classes(self) -> Iterator[tuple[tuple[int, int, int, int], Table, Table]]:
         """Yield ``(top, bottom, left, right)`` of a field in the map, and rows and columns of its blocks."""
@@ -59,8 +61,12 @@ class Blocks:
 
     def filters(self, y: Table, x: Table) -> Table:
         """Offsets of the filters of blocks."""
+        return self.norms(y, x) * self.layer.fan_in
+
+    def norms(self, y: Table, x: Table) -> Table:
+        """Offsets of the biases of blocks, and of other values per filter."""
         layer = self.layer
-        return (y * layer.grid[1] + x) * (layer.fan_in * layer.neurons)
+        return (y * layer.grid[1] + x) * (0 if self.tied else layer.neurons)
 
     def fields(self, y: Table, x: Table, pitches: MapStrides) -> Table:
         """Offsets of the fields of blocks in the input map, also if they start in the padding."""

@@ -86,6 +86,8 @@ class Problem:
     region: Region | None = None
     accumulates: bool = False
     """True to add to C instead of overwriting it."""
+    tied: bool = False
+    """True if all blocks share one block's filters and biases: a convolution. Not for ``δx'``."""
 
     @cached_property
     def flops(self) -> float:
@@ -145,8 +147,9 @@ class Problem:
         if self.kind is OUTER:
             return outer_plan(*alike)
         if self.kind is ADJOINT:
-            return adjoint_plan(*alike, self.region)
-        return (small_batch_plan if self.kind is PRODUCT_SMALL_BATCH else product_plan)(*alike, self.region)
+            return adjoint_plan(*alike, self.region, self.tied)
+        plan = small_batch_plan if self.kind is PRODUCT_SMALL_BATCH else product_plan
+        return plan(*alike, self.region, self.tied)
 
     @property
     def panels(self) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Region
-from cotswold.kernels.machine.execution import FifoCache
+from cotswold.kernels.machine.execution import LruCache
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.driver import (
     ADJOINT,
@@ -42,10 +42,10 @@ FLOPS_A_THREAD = 2e6
 """Work per thread, at least."""
 MEASURED_FLOPS = 2e9
 """Maximum work of one measurement."""
-PREPARED_MOST = 256
-"""Maximum number of prepared products: those of several stacks for a few batch sizes."""
+PREPARED_MOST, PREPARED_BYTES = 256, 128 << 20
+"""Maximum number of prepared products, and of their bytes: several stacks and a few batch sizes."""
 
-READY: FifoCache[tuple[object, ...], PreparedProduct] = FifoCache(PREPARED_MOST)
+READY: LruCache[tuple[object, ...], PreparedProduct] = LruCache(PREPARED_MOST, PREPARED_BYTES)
 
 
 def product(
@@ -55,10 +55,14 @@ def product(
     out: Tensor,
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
+    tied: bool = False,
 ) -> None:
-    """Write ``Wx`` to ``out``, completely, or only for the blocks in ``only``."""
+    """Write ``Wx`` to ``out``, completely, or only for the blocks in ``only``.
+
+    ``tied``: all blocks share filters ``(1, 1, field_y, field_x * channel, neuron)``: a convolution.
+    """
     if out.numel() > 0:
-        _prepare_tuned(PRODUCT, layer, x, out, filters, overrides, only).run(
+        _prepare_tuned(PRODUCT, layer, x, out, filters, overrides, only, tied=tied).run(
             pointer_of(x), pointer_of(out), pointer_of(filters)
         )
 
@@ -72,13 +76,14 @@ def product_with_activation(
     activation: str,
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
+    tied: bool = False,
 ) -> None:
     """Write the activation of ``Wx`` and biases ``(block_y, block_x, neuron)`` to ``out``.
 
-    ``out`` is written completely, or only for the blocks in ``only``. See `problem.supports_epilogue` for the
-    conditions.
+    ``out`` is written completely, or only for the blocks in ``only``. ``tied``: all blocks share filters and
+    biases. See `problem.supports_epilogue` for the conditions.
     """
-    _prepare_tuned(PRODUCT_WITH_EPILOGUE[activation], layer, x, out, filters, overrides, only).run(
+    _prepare_tuned(PRODUCT_WITH_EPILOGUE[activation], layer, x, out, filters, overrides, only, tied=tied).run(
         pointer_of(x), pointer_of(out), pointer_of(filters), pointer_of(biases)
     )
 
@@ -90,10 +95,14 @@ def adjoint(
     out: Tensor,
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
+    tied: bool = False,
 ) -> None:
-    """Write ``W'y`` to ``out``, with overlaps summed, completely or only for positions in ``only``."""
+    """Write ``W'y`` to ``out``, with overlaps summed, completely or only for positions in ``only``.
+
+    ``tied``: all blocks share filters ``(1, 1, field_y, field_x * channel, neuron)``.
+    """
     if out.numel() > 0:
-        _prepare_tuned(ADJOINT, layer, out, y, filters, overrides, only).run(
+        _prepare_tuned(ADJOINT, layer, out, y, filters, overrides, only, tied=tied).run(
             pointer_of(out), pointer_of(y), pointer_of(filters)
         )
 
@@ -160,18 +169,20 @@ def _prepare_tuned(
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
     adding: bool = False,
+    tied: bool = False,
 ) -> PreparedProduct:
     """Return a prepared product with the best known tile, from the cache or new; measure if necessary."""
     threads = torch.get_num_threads()
-    key = (kind.name, layer, x.shape[0], x.stride(), y.stride(), x.dtype, threads, overrides, only, adding)
-    found = READY.get(key)
+    alike = (x.shape[0], x.stride(), y.stride(), x.dtype, threads)
+    key = (kind.name, layer, *alike, overrides, only, adding, tied)
+    found = READY.find(key)
     return (
         found
         if found is not None
         else READY.put(
             key,
             lambda: _prepare(
-                replace(_problem(kind, layer, x, y, overrides, only), accumulates=adding),
+                replace(_problem(kind, layer, x, y, overrides, only), accumulates=adding, tied=tied),
                 (x, y, filters),
                 overrides,
             ),

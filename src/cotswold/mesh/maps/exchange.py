@@ -19,7 +19,7 @@ from torch import Tensor
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, ExchangePlan, MapShape
 from cotswold.geometry.box import EMPTY_BOX
-from cotswold.kernels.operands import accumulation_dtype
+from cotswold.kernels.operands import accumulation_dtype, map_strides
 from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.transport.in_flight import InFlightExchange
@@ -219,7 +219,7 @@ class Exchange:
         """Return a window that contains what this rank itself wrote."""
         if self.part == self.window and not self._receives:
             return part
-        window = _empty(part, self.window)
+        window = empty_window(part, self.window)
         if not self._covered:
             window.zero_()
         if self._kept.size:
@@ -227,12 +227,24 @@ class Exchange:
         return window
 
 
-def _empty(like: Tensor, box: Box) -> Tensor:
-    """Return an uninitialised map on another box, with as many images and channels."""
+def empty_window(like: Tensor, box: Box) -> Tensor:
+    """Return an uninitialised map on another box, with as many images and channels, in the same memory order.
+
+    Functions of torch copy a map whose images are last, which takes as long as some convolutions.
+
+    Args:
+        like: Another map ``(image, channel, y, x)``.
+        box: Box (y, x) of the new one.
+    """
     (images, channels), (height, width) = like.shape[:2], box.shape
     if 0 in (channels, height, width):
         return like.new_empty((images, channels, height, width))
-    return empty_map(like, images, MapShape(channels, height, width))
+    if not like.numel() or map_strides(like) is not None:
+        return empty_map(like, images, MapShape(channels, height, width))
+    is_last = like.is_contiguous(memory_format=torch.channels_last)
+    order = torch.channels_last if is_last else torch.contiguous_format
+    shape = images, channels, height, width
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=order)
 
 
 class _Exchanged(torch.autograd.Function):

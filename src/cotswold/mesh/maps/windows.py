@@ -6,6 +6,7 @@ computed from a window.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -17,7 +18,9 @@ from torch.nn import functional as F
 from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.geometry.box import EMPTY_BOX
 from cotswold.geometry.partition import chunk_bounds, output_bounds
+from cotswold.mesh.maps.distributed_tensor import shares_memory
 from cotswold.mesh.maps.exchange import Exchange
+from cotswold.mesh.maps.kept import kept_as_parts, window_boxes
 from cotswold.mesh.maps.map import DistributedMap, crop_or_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 
@@ -149,6 +152,27 @@ def padded(window: Tensor, windows: Windows, rank: int, fill: float = 0.0) -> Te
     if wanted == inside or not wanted.size:
         return window
     return F.pad(window, margins(wanted, inside), value=fill)
+
+
+def kept_window(
+    x: DistributedMap, windows: Windows, window: Tensor, seen: Tensor, fill: float = 0.0
+) -> AbstractContextManager[None]:
+    """Let operations in a `with` block save this rank's part of a map and the halo in place of a window.
+
+    Args:
+        x: The map.
+        windows: Boxes of the window.
+        window: The window from `exchange_halo`.
+        seen: The same window from `padded`, with the value ``fill``.
+        fill: The value.
+    """
+    rank = x.mesh.rank
+    inside = windows.inside[rank]
+    is_all = x.passing or shares_memory(window, x.source)
+    part, own = (window, inside) if is_all else (x.local, x.box)
+    return kept_as_parts(
+        window_boxes(own, inside, fill), part, (window, inside), (seen, windows.wanted[rank])
+    )
 
 
 def unpadded(window: Tensor, windows: Windows, rank: int) -> Tensor:

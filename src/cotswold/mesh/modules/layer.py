@@ -21,7 +21,7 @@ from cotswold.geometry import Box, Partition
 from cotswold.geometry.partition import chunk_bounds
 from cotswold.mesh.maps.distributed_tensor import shares_memory
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.maps.windows import ReceptiveField, Windows, exchange_halo, padded, windows_of
+from cotswold.mesh.maps.windows import ReceptiveField, Windows, exchange_halo, kept_window, padded, windows_of
 from cotswold.mesh.modules.parameters import local_of
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_max, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
@@ -140,7 +140,8 @@ class SpatialLayer(nn.Module, ABC):
         def compute() -> None:
             if box.size:
                 seen = padded(window, windows, x.mesh.rank)
-                out = self._checked(self.forward_window(seen, box), box)
+                with kept_window(x, windows, window, seen):
+                    out = self._checked(self.forward_window(seen, box), box)
                 # Later changes in place must not change the map below.
                 found.append(out.clone() if shares_memory(out, x.source) else out)
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.geometry import BlockLocal, Box, Region
 from cotswold.geometry.box import EMPTY_BOX
-from cotswold.mesh.maps.exchange import Exchange
+from cotswold.mesh.maps.exchange import Exchange, empty_window
+from cotswold.mesh.maps.kept import window_boxes
 from cotswold.ops.fused_activation import bias_gradient
 from cotswold.ops.local import encode
 from cotswold.ops.memory_format import empty_map, images_last_no_grad, neurons_to_map
@@ -46,14 +47,15 @@ class _OverlappedLocal(torch.autograd.Function):
         product_of(window, filters, layer, near, out, fused)
         arriving.finish()
         product_of(window, filters, layer, near.complement, out, fused)
-        ctx.save_for_backward(part, window, filters)
-        ctx.exchange, ctx.layer = exchange, layer
+        boxes = window_boxes(exchange.part, exchange.window)
+        ctx.save_for_backward(part, filters, *boxes.halo(window, exchange.window))
+        ctx.exchange, ctx.layer, ctx.boxes = exchange, layer, boxes
         return out if biases is None or fused is not None else out.add_(neurons_to_map(biases, layer))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        part, window, filters = ctx.saved_tensors
-        exchange, layer = ctx.exchange, ctx.layer
+        part, filters, *halo = ctx.saved_tensors
+        exchange, layer, boxes = ctx.exchange, ctx.layer, ctx.boxes
         to_part, to_filters, to_biases, *_ = ctx.needs_input_grad
         summed = bias_gradient(grad, encode(layer)) if to_biases else None
         if torch.is_grad_enabled():  # the gradient will be differentiated
@@ -65,7 +67,11 @@ class _OverlappedLocal(torch.autograd.Function):
                 None,
             )
         leaving = exchange.adjoint.start(adjoint(grad, filters, layer)) if to_part else None
-        gradient = outer(grad, window, layer) if to_filters else None
+        gradient = None
+        if to_filters:
+            own = images_last_no_grad(part)
+            window = boxes.assemble(empty_window(own, exchange.window), exchange.window, own, halo)
+            gradient = outer(grad, window, layer)
         return None if leaving is None else leaving.finish(), gradient, summed, None, None
 
 

@@ -17,11 +17,11 @@ from torch.nn import functional as F
 
 from cotswold.geometry import Box, Partition
 from cotswold.mesh.maps.crop import crop
+from cotswold.mesh.maps.exchange import empty_window
+from cotswold.mesh.maps.kept import around, window_boxes
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.maps.windows import Strided, Windows, margins, near_outputs, padded, unpadded
-
-Margins = tuple[int, int, int, int]
-"""Widths of padding left, right, above and below."""
+from cotswold.mesh.maps.windows import Strided, Windows, near_outputs, padded, unpadded
+from cotswold.mesh.rules.operands import gradients
 
 
 @dataclass(frozen=True)
@@ -85,30 +85,30 @@ class _OverlappedConvolution(torch.autograd.Function):
         rank_and_near: tuple[int, Box],
         compute: Convolution,
     ) -> Tensor:
-        arriving = windows.exchange.start(part.detach())
         rank, near = rank_and_near
-        box, wanted = windows.partition.box(rank), windows.wanted[rank]
-        images = part.shape[0]
-        out = part.new_empty((images, weight.shape[0], *box.shape))
+        box, wanted, inside = windows.partition.box(rank), windows.wanted[rank], windows.inside[rank]
+        boxes = window_boxes(windows.exchange.part, inside)
+        out = part.new_empty((part.shape[0], weight.shape[0], *box.shape))
+        window = boxes.assemble(empty_window(part, wanted), wanted, part)
+        arriving = windows.exchange.start(part.detach(), crop(window, inside, wanted))
         if near.size:  # the window is incomplete; these outputs read only what has arrived
-            early = _early(arriving.window, compute, near, windows.inside[rank])
-            crop(out, near, box).copy_(compute(early, weight, bias))
-        own = arriving.finish()
-        window = padded(own, windows, rank)
+            crop(out, near, box).copy_(compute(_seen(window, compute, near, wanted), weight, bias))
+        arriving.finish()
         for strip in around(box, near):
             crop(out, strip, box).copy_(compute(_seen(window, compute, strip, wanted), weight, bias))
-        ctx.save_for_backward(part, own, weight, bias)
-        ctx.windows, ctx.rank, ctx.compute = windows, rank, compute
+        ctx.save_for_backward(part, weight, bias, *boxes.halo(window, wanted))
+        ctx.windows, ctx.rank, ctx.compute, ctx.boxes = windows, rank, compute, boxes
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        part, own, weight, bias = ctx.saved_tensors
+        part, weight, bias, *halo = ctx.saved_tensors
         windows, rank, compute = ctx.windows, ctx.rank, ctx.compute
         to_part, to_weight, to_bias, *_ = ctx.needs_input_grad
         if torch.is_grad_enabled():  # the gradient will be differentiated
             return *_plainly(grad, part, weight, bias, ctx), None, None, None
-        leaving, window = None, padded(own, windows, rank)
+        leaving, wanted = None, windows.wanted[rank]
+        window = ctx.boxes.assemble(empty_window(part, wanted), wanted, part, halo)
         if to_part:
             to_window = compute.gradients(grad, window, weight, [True, False, False])[0]
             leaving = windows.exchange.adjoint.start(unpadded(to_window, windows, rank))
@@ -122,67 +122,8 @@ def _plainly(
     """The gradients by functions that autograd can differentiate."""
     window = padded(ctx.windows.exchange(part), ctx.windows, ctx.rank)
     out = ctx.compute(window, weight, bias)
-    return _gradients(out, (part, weight, bias), ctx.needs_input_grad[:3], grad)
-
-
-def convolved(
-    window: Tensor, weight: Tensor, bias: Tensor | None, margin: Margins, compute: Convolution
-) -> Tensor:
-    """Return the outputs of a window that is padded only during the computation, to save memory."""
-    out: Tensor = _PaddedConvolution.apply(window, weight, bias, margin, compute)  # type: ignore[no-untyped-call]  # torch's
-    return out
-
-
-class _PaddedConvolution(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, window: Tensor, weight: Tensor, bias: Tensor | None, margin: Margins, compute: Convolution
-    ) -> Tensor:
-        ctx.save_for_backward(window, weight, bias)
-        ctx.margin, ctx.compute = margin, compute
-        return compute(F.pad(window, margin), weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        window, weight, bias = ctx.saved_tensors
-        needed, (left, _, top, _), compute = ctx.needs_input_grad[:3], ctx.margin, ctx.compute
-        if torch.is_grad_enabled():  # the gradient will be differentiated
-            out = compute(F.pad(window, ctx.margin), weight, bias)
-            return *_gradients(out, (window, weight, bias), needed, grad), None, None
-        height, width = window.shape[2:]
-        found = compute.gradients(grad, F.pad(window, ctx.margin), weight, list(needed))
-        to_window = found[0]
-        if to_window is not None:
-            to_window = to_window[:, :, top : top + height, left : left + width]
-        return to_window, *found[1:], None, None
-
-
-def _gradients(
-    out: Tensor, learnt: tuple[Any, ...], needed: tuple[bool, ...], grad: Tensor
-) -> Iterator[Tensor | None]:
-    """Gradients of an output with respect to those operands that need one; differentiable."""
-    sources = [one for one, wanted in zip(learnt, needed, strict=True) if wanted]
-    found = iter(torch.autograd.grad(out, sources, grad, create_graph=True))
-    return (next(found) if wanted else None for wanted in needed)
-
-
-def around(box: Box, inner: Box) -> list[Box]:
-    """Split a box without an inner one into non-empty strips: above, below, left, right."""
-    (top, left), (bottom, right) = box.start, box.stop
-    (y0, x0), (y1, x1) = inner.start, inner.stop
-    strips = (
-        Box((top, left), (y0, right)),
-        Box((y1, left), (bottom, right)),
-        Box((y0, left), (y1, x0)),
-        Box((y0, x1), (y1, right)),
-    )
-    return [strip for strip in strips if strip.size]
+    return gradients(out, (part, weight, bias), ctx.needs_input_grad[:3], grad)
 
 
 def _seen(window: Tensor, compute: Convolution, box: Box, wanted: Box) -> Tensor:
     return crop(window, compute.field.input_box(box), wanted)
-
-
-def _early(window: Tensor, compute: Convolution, box: Box, inside: Box) -> Tensor:
-    wanted = compute.field.input_box(box)
-    return F.pad(crop(window, wanted.intersect(inside), inside), margins(wanted, inside))

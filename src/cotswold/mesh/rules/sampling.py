@@ -16,7 +16,7 @@ from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.geometry.box import EMPTY_BOX
 from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.maps.windows import Windows, exchange_halo, margins
+from cotswold.mesh.maps.windows import Windows, exchange_halo, kept_window, padded
 from cotswold.mesh.ranks.collectives import all_reduce_backward
 from cotswold.mesh.rules.arrays.operands import notice_whole
 from cotswold.mesh.rules.operands import compute_part
@@ -51,12 +51,14 @@ def grid_sample(
         plane if box.size and padding_mode == "reflection" else _read(own, mode, plane, bool(align_corners))
     )
     boxes = _boxes(x, read)
-    window = exchange_halo(
-        x, Windows(cuts, boxes, boxes, Exchange(x.mesh, ExchangePlan(x.partition.boxes, boxes)))
-    )
+    exchange = Exchange(x.mesh, ExchangePlan(x.partition.boxes, boxes))
+    windows = Windows(cuts, (plane,) * len(boxes), boxes, exchange)
+    window = exchange_halo(x, windows)
 
     def compute() -> Tensor:
-        return F.grid_sample(F.pad(window, margins(plane, read)), own, mode, padding_mode, align_corners)
+        seen = padded(window, windows, x.mesh.rank)
+        with kept_window(x, windows, window, seen):
+            return F.grid_sample(seen, own, mode, padding_mode, align_corners)
 
     return DistributedMap(compute_part(box, x.shape[1], compute, window, own), cuts, x.mesh)
 

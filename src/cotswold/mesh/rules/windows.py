@@ -22,17 +22,12 @@ from cotswold.mesh.maps.windows import (
     Windows,
     cached_windows,
     exchange_halo,
+    kept_window,
     margins,
     padded,
 )
 from cotswold.mesh.ranks.collectives import all_reduce_backward
-from cotswold.mesh.rules.convolution import (
-    Convolution,
-    Margins,
-    convolved,
-    is_worth_overlapping,
-    overlapped,
-)
+from cotswold.mesh.rules.convolution import Convolution, is_worth_overlapping, overlapped
 from cotswold.mesh.rules.operands import autocast_operands, compute_part, pair, refuse_other_maps
 from cotswold.mesh.rules.registry import rule
 from cotswold.mesh.rules.space import MODES, pad_with_pixels
@@ -47,26 +42,21 @@ def windowed(
     compute: Callable[[Tensor, Box, _Pair], Tensor],
     *learnt: Tensor | None,
     fill: float = 0.0,
-    pads: Callable[[Tensor, Margins], Tensor] | None = None,
 ) -> DistributedMap:
     """Compute a map from windows by ``compute(window, output box, padding)`` on each rank.
 
     ``padding`` is the padding that the function still has to add on both sides (y, x), 0 unless the field is
-    a `Padding`. ``pads(window, margins)``, if given, computes from an unpadded window.
+    a `Padding`.
     """
     windows = cached_windows(x.mesh, x.partition, field)
     window, rank = exchange_halo(x, windows), x.mesh.rank
     box = windows.partition.box(rank)
 
     def computed() -> Tensor:
-        if isinstance(field, Padding):
-            low = _both_sides(windows, rank, field)
-            if low is not None:
-                return compute(window, box, low)
-        wanted, inside = windows.wanted[rank], windows.inside[rank]
-        if pads is not None and wanted != inside:
-            return pads(window, margins(wanted, inside))
-        return compute(padded(window, windows, rank, fill), box, (0, 0))
+        low = _both_sides(windows, rank, field) if isinstance(field, Padding) else None
+        seen = padded(window, windows, rank, fill) if low is None else window
+        with kept_window(x, windows, window, seen, fill):
+            return compute(seen, box, low or (0, 0))
 
     out = compute_part(box, channels, computed, window, *learnt)
     return DistributedMap(out, windows.partition, x.mesh)
@@ -142,7 +132,6 @@ def conv2d(
         weight.shape[0],
         lambda window, _, pad: compute(window, weight, beside, pad),
         weight,
-        pads=lambda window, margin: convolved(window, weight, beside, margin, compute),
     )
     if beside is not bias and bias is not None:
         out = out.like(out.local + bias[:, None, None])

@@ -50,7 +50,7 @@ def backends(like: Tensor) -> dict[str, Backend]:
     found: dict[str, Backend] = {}
     if has_cpu_kernel(like):
         found[COMPILED] = compiled.add
-    if like.dtype == torch.float32 and library.has_onednn():
+    if like.dtype == torch.float32 and like.device.type == "cpu" and library.has_onednn():
         found[ONEDNN] = partial(library.add, library.OnednnProducts())
     found[TORCH] = partial(library.add, library.TorchProducts())
     return found

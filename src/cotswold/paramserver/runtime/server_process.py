@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from cotswold.errors import MachineError
-from cotswold.host import keep_freed_bytes
+from cotswold.host import keep_freed_memory
 from cotswold.paramserver.runtime.traffic_log import TrafficLog
 from cotswold.paramserver.runtime.update_loop import UpdateLoop, settings_from_dict
 from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
@@ -45,7 +45,7 @@ def main(
     resumed run. Messages of replicas are logged in the folder ``traffic``. The token is in the environment.
     Raise MachineError if the coordinator exits first.
     """
-    keep_freed_bytes()  # of messages: the next ones reuse the same pages
+    keep_freed_memory()  # of messages: the next ones reuse the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after its clients
     machine: ShardServer[Array] = ShardServer(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
     with open_endpoint(name, EndpointSettings(**endpoint_settings)) as endpoint:

@@ -184,7 +184,7 @@ def _check_batch(recipe: Tables, training: BatchTraining) -> None:
     if training.deadline_factor is not None and recipe.alone:
         raise ValueError("training.deadline_factor is for a cluster; give cluster.workers, or remove it")
     if training.device not in ("cpu", AUTO):
-        raise ValueError('strategy batch computes on the CPU; set training.device to "cpu"')
+        _check_workers_device(recipe, training.device)
 
 
 def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
@@ -244,7 +244,7 @@ def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
             "remove training.push_format and training.factor_layers, or cluster.processes and mesh.grid"
         )
     if training.device not in ("cpu", AUTO):
-        _check_replicas_device(recipe, training.device)
+        _check_workers_device(recipe, training.device)
     check_copies(recipe.cluster, training, has_grid=recipe.worker_grid is not None)
     own = {
         *("workers", "processes", "servers", "replication_factor", "replication_factor_min", "topology"),
@@ -258,21 +258,23 @@ def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
             raise ValueError(f"cluster.{name} is for strategy batch; remove it")
 
 
-def _check_replicas_device(recipe: Tables, device: str) -> None:
-    """Refuse devices on which replicas cannot compute."""
+def _check_workers_device(recipe: Tables, device: str) -> None:
+    """Refuse devices on which replicas or workers cannot compute."""
+    strategy = recipe.training.strategy
+    who = "replica" if strategy == "downpour" else "worker"
     if re.fullmatch("cuda(:(0|[1-9][0-9]?))?", device) is None:
         raise ValueError(
-            f'training.device is "{device}", but strategy downpour computes on the CPU or on CUDA '
+            f'training.device is "{device}", but strategy {strategy} computes on the CPU or on CUDA '
             'devices; set it to "cpu", to "cuda", or to a device such as "cuda:0"'
         )
     if recipe.cluster.processes > 1 or recipe.worker_grid is not None:
         raise ValueError(
-            "the processes or ranks of a replica share CPU memory; set training.device to "
+            f"the processes or ranks of a {who} share CPU memory; set training.device to "
             '"cpu", or remove cluster.processes and mesh.grid'
         )
     if recipe.cluster.ray_address is not None:
         raise ValueError(
-            "replicas that Ray starts have no CUDA devices; set training.device to "
+            f"{who}s that Ray starts have no CUDA devices; set training.device to "
             '"cpu", or remove cluster.ray_address'
         )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from cotswold import wire as m
-from cotswold.host import keep_freed_bytes
+from cotswold.host import keep_freed_memory
 from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.phrases import short_in_words
 from cotswold.processes.endpoint_settings import EndpointSettings
@@ -84,7 +84,7 @@ def main(
     proves this server's name to controllers and other servers. Raises MachineError if the coordinator exits
     first, and the errors of the disk.
     """
-    keep_freed_bytes()  # of messages: the next ones reuse the same pages
+    keep_freed_memory()  # of messages: the next ones reuse the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
     with ExitStack() as held:
         ring = TokenRotation.of_file(tokens)

@@ -36,7 +36,7 @@ from cotswold.host import (
     Process,
     claimed_cores,
     inherited,
-    keep_freed_bytes,
+    keep_freed_memory,
     pin_to,
     pinned_to,
 )
@@ -335,7 +335,7 @@ def round_of(recipe: Recipe) -> int:
 def _run_process(number: int, core: int | None) -> None:
     """Run a computing process."""
     pin_to([core])
-    keep_freed_bytes()
+    keep_freed_memory()
     torch.set_num_threads(1)
     torch.seed()  # dropout differs between processes
     work, shared, queue = cast(tuple[ReplicaWork, Shared, socket.socket], inherited(_GIVEN))  # the leader's

@@ -36,6 +36,7 @@ from cotswold.training.async_sgd.hogwild_replica import round_of
 from cotswold.training.async_sgd.push_format import unit_norm_weights
 from cotswold.training.data.data_servers import pool_argument, pool_of
 from cotswold.training.data.indexed import StoreSamples, write_rows
+from cotswold.training.devices import with_cpu_device
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.cluster import (
     ClusterStarter,
@@ -156,16 +157,6 @@ def settings_of(
         name=recipe.name,
         traffic=(run / FOLDER).absolute() if run is not None and training.record_traffic else None,
     )
-
-
-def with_cpu_device(recipe: Recipe) -> Recipe:
-    """Return the recipe with device "cpu", for building networks.
-
-    Networks are then moved to the device of their process, and random initial values are the same on all
-    devices.
-    """
-    training = recipe.training.model_copy(update={"device": "cpu"})
-    return recipe.model_copy(update={"training": training})
 
 
 def build(context: TrainContext) -> AsyncTrainer:

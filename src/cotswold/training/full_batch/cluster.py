@@ -166,6 +166,7 @@ def settings_of(recipe: Recipe) -> ClusterSettings:
     return ClusterSettings(
         workers=cluster.workers,
         servers=cluster.servers,
+        device=training.device,
         point_transfer=cluster.point_transfer,
         portion_size=training.portion_size,
         sample_fraction=training.sample_fraction,

@@ -6,7 +6,9 @@ how sums are added.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
@@ -22,12 +24,14 @@ from cotswold.errors import UserError
 from cotswold.host import Token, inherited
 from cotswold.nn import DenseNetwork
 from cotswold.ops.dense import DenseActivation, DenseLoss, DenseOutput
+from cotswold.processes.device import compute_on
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
 from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from cotswold.training.data.batches import is_same
 from cotswold.training.data.indexed import IndexedSamples, StoreSamples
 from cotswold.training.data.remote import CachedSamples, PoolLocation, RemoteSamples, WorkerSamples
+from cotswold.training.devices import with_cpu_device
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import IS_SUM, Loss, counted_mask, is_sum, loss_of
@@ -44,7 +48,8 @@ class ModuleObjective:
     """Any module with a loss, by autograd; its trainable parameters are one vector.
 
     The module computes in evaluation mode, so that the objective is one fixed function of the parameters. Its
-    buffers stay unchanged.
+    buffers stay unchanged. On a device a copy of the module computes; parameters and gradients stay in this
+    process's memory and are copied once per portion.
     """
 
     def __init__(
@@ -56,7 +61,7 @@ class ModuleObjective:
     ) -> None:
         """``held`` are the validation samples."""
         check_steady(module)
-        self.flat = FlatParameters(module.eval())
+        self.flat = self._computing = FlatParameters(module.eval())
         self._loss, self._samples = loss, samples
         self._held = held if held is not None and len(held) else None
 
@@ -126,12 +131,32 @@ class ModuleObjective:
         """Return the sum of losses over these samples, and add its gradient to ``gradient``."""
         if not len(samples):
             return PortionSum(0.0, 0, {})
-        batch = self.read(samples)
-        self.flat.set_grad_views(gradient)
-        try:
-            return self.loss_sum(batch, self.network, gradient is not None)
-        finally:
-            self.flat.set_grad_views(None)
+        with self._at_point(gradient) as (flat, added):
+            flat.set_grad_views(added)
+            try:
+                batch = self.read(samples).to(flat.vector.device)
+                return self.loss_sum(batch, flat.module, added is not None)
+            finally:
+                flat.set_grad_views(None)
+
+    def move_to(self, device: torch.device) -> None:
+        """Compute on this device from now on; see `shards.runtime.work.DeviceWork`."""
+        self._computing = FlatParameters(deepcopy(self.flat.module))
+        self._computing.move_to(device)
+
+    @contextmanager
+    def _at_point(self, gradient: Tensor | None) -> Iterator[tuple[FlatParameters, Tensor | None]]:
+        """Yield the parameters that compute and a vector on their device, which is added to ``gradient``."""
+        flat = self._computing
+        if flat is self.flat:
+            yield flat, gradient
+            return
+        compute_on(flat.vector.device)
+        flat.vector.copy_(self.flat.vector)
+        added = None if gradient is None else torch.zeros_like(flat.vector)
+        yield flat, added
+        if gradient is not None and added is not None:
+            gradient.add_(added.cpu())
 
     def read(self, samples: Sequence[int]) -> Batch:
         """Return these samples."""
@@ -167,13 +192,17 @@ class ModuleObjective:
 
     def validate(self, start: int, stop: int) -> PortionSum:
         """Return the sum of losses over these validation samples, and the number classified correctly."""
-        return self.validation_sum(self.network, start, stop)
+        with self._at_point(None) as (flat, _):
+            return self.validation_sum(flat.module, start, stop, flat.vector.device)
 
     @torch.no_grad()
-    def validation_sum(self, network: nn.Module, start: int, stop: int) -> PortionSum:
-        """Evaluate validation samples with ``network``: this module or a copy."""
+    def validation_sum(
+        self, network: nn.Module, start: int, stop: int, device: torch.device | None = None
+    ) -> PortionSum:
+        """Evaluate validation samples with ``network``: this module or a copy, perhaps on a device."""
         assert self._held is not None, "the caller checks `held_out`"
         batch = self._held.batch(range(start, stop))
+        batch = batch if device is None else batch.to(device)
         outputs, targets = network(batch.inputs), require_targets(batch.targets)
         found = score(self._loss, outputs, targets)
         sums = dict(found.sums)
@@ -218,12 +247,13 @@ class DenseObjective(LayerObjective):
         """Return the sum of losses over these samples, and add its gradient to ``gradient``."""
         if not len(samples):
             return PortionSum(0.0, 0, {})
-        batch = self._samples.batch(samples)
-        targets = require_targets(batch.targets)
-        classes = not targets.is_floating_point()
-        value, right = self._dense.add(
-            self.parameters, batch.inputs.flatten(1).t(), targets if classes else targets.t(), gradient
-        )
+        with self._at_point(gradient) as (flat, added):
+            batch = self._samples.batch(samples).to(flat.vector.device)
+            targets = require_targets(batch.targets)
+            classes = not targets.is_floating_point()
+            value, right = self._dense.add(
+                flat.vector, batch.inputs.flatten(1).t(), targets if classes else targets.t(), added
+            )
         return PortionSum(value, len(samples), {"right": float(right)} if classes else {})
 
 
@@ -273,7 +303,7 @@ def objective_from_recipe(
     servers for the training samples, with their ``token`` (by default from the environment).
     """
     held = StoreSamples(store, "validation", rows) if store.splits.get("validation") else None
-    network = supervised_network(recipe, store.outputs)
+    network = supervised_network(with_cpu_device(recipe), store.outputs)
     samples: IndexedSamples
     if pool is None:
         samples = StoreSamples(store, "train", rows)

@@ -23,12 +23,14 @@ from cotswold.optim import (
     Search,
     Vectors,
 )
+from cotswold.processes.device import select_device
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
 from cotswold.shards.runtime.work import Work, held_out_portions, validation_means
 from cotswold.training.data.data_servers import pool_argument, pool_of
 from cotswold.training.data.indexed import IndexedSamples, StoreSamples, write_rows
+from cotswold.training.devices import with_cpu_device
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.backend import Method
 from cotswold.training.full_batch.cluster import (
@@ -134,6 +136,8 @@ def local_trainer(
     training = recipe.training
     assert isinstance(training, BatchTraining), "the registry selects by strategy"
     torch.manual_seed(training.seed)
+    if training.device != "cpu":
+        work.move_to(select_device(training.device, "strategy batch"))
     here = LocalBackend(work, training, recorded_in(recipe))
     method = method_of(training, here.set.vectors, here.set)
     return kind(here, method, work.flat, training, recorder, described(work.network), metrics)
@@ -174,7 +178,7 @@ def build(context: TrainContext) -> FullBatchTrainer:
         context.exit_stack,
         extra_arguments=lambda start: pool_argument(pool_of(context, start.token, start.host)),
     )
-    network = supervised_network(recipe, context.store.outputs)
+    network = supervised_network(with_cpu_device(recipe), context.store.outputs)
     held = StoreSamples(context.store, "validation", rows) if context.store.splits.get("validation") else None
     return cluster_trainer(
         there, FlatParameters(network), training, context.recorder, _metrics(context, held)

@@ -27,7 +27,7 @@ from cotswold.errors import (
     describe_exception,
 )
 from cotswold.files import DiskRemedy
-from cotswold.host import keep_freed_bytes, raise_on_all
+from cotswold.host import keep_freed_memory, raise_on_all
 from cotswold.host.stack_dump import stack_dumps_into, stack_dumps_to
 from cotswold.launch.rank_log import stack_descriptor
 from cotswold.recipe import FORMAT, Recipe
@@ -139,7 +139,7 @@ class Job(ABC):
             return replace(self, recipe=recipe).train(watch, stop)
         with raise_on_all(rank_context.ranks, MachineError):  # before any of them allocates
             self.check()
-        keep_freed_bytes()
+        keep_freed_memory()
         if recipe.training.threads is not None:
             torch.set_num_threads(recipe.training.threads)
         with ExitStack() as exit_stack:

@@ -24,7 +24,7 @@ from cotswold.host import require_memory
 from cotswold.kernels.machine.cuda_devices import cuda_device_count
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
-from cotswold.recipe.schema import DownpourTraining, GreedyTraining, SupervisedTraining
+from cotswold.recipe.schema import BatchTraining, DownpourTraining, GreedyTraining, SupervisedTraining
 from cotswold.recipe.schema.training import SharedTraining
 from cotswold.run import RunDirectory
 from cotswold.training.data.sample_spec import SampleSpec
@@ -277,10 +277,10 @@ def check_device(name: str) -> None:
 def check_training_device(training: SharedTraining) -> None:
     """Check the device of a run that is about to train.
 
-    Only other processes use the device of replicas. Their CUDA devices are merely counted here: a fork of a
-    process that has used CUDA cannot use it.
+    Only other processes use the device of replicas and of workers. Their CUDA devices are merely counted
+    here: a fork of a process that has used CUDA cannot use it.
     """
-    if not isinstance(training, DownpourTraining):
+    if not isinstance(training, BatchTraining | DownpourTraining):
         check_device(training.device)
         return
     device = torch.device(training.device)  # the recipe's schema has validated it

@@ -1,0 +1,7 @@
+"""The gradient of a convolution's filters, which all positions share."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

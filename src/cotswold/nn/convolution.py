@@ -1,0 +1,108 @@
+"""Layers of convolutional networks as in torch.nn, computed by the library's kernels where they can be.
+
+Knows: which settings of torch's layers the kernels compute, the order of maps. Does not know: the kernels.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from cotswold import ops
+from cotswold.nn.max_pooling import MaxPool2d
+
+
+class Conv2d(nn.Conv2d):
+    """torch.nn.Conv2d, with the library's kernels for batches of at least 16 images on a CPU.
+
+    Arguments, parameters and the state dict are those of torch.nn.Conv2d. Maps come out with the images last
+    in memory, and layers that keep this order (those of `cotswold.nn`, activations, dropout) need no
+    arrangement. Torch computes grouped and dilated convolutions, padding other than zeros, half precision,
+    other devices, and everything that is compiled, exported or traced.
+
+    >>> Conv2d(3, 8, 5, padding=2)(torch.rand(32, 3, 16, 16)).shape
+    torch.Size([32, 8, 16, 16])
+    """
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        plain = self.groups == 1 and self.dilation == (1, 1) and self.padding_mode == "zeros"
+        if plain and not isinstance(self.padding, str):
+            return ops.conv2d(input, weight, bias, self.stride, self.padding)
+        found: Tensor = super()._conv_forward(input, weight, bias)
+        return found
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        return _as_torch(self, nn.Conv2d)
+
+
+class BatchNorm2d(nn.BatchNorm2d):
+    """torch.nn.BatchNorm2d for maps of any memory order; the images of a result are last if they were.
+
+    Arguments, parameters and the state dict are those of torch.nn.BatchNorm2d, which takes five times as long
+    for maps with the images last.
+
+    >>> BatchNorm2d(3)(torch.rand(32, 3, 8, 8)).shape
+    torch.Size([32, 3, 8, 8])
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return normalised maps.
+
+        Args:
+            input: Maps ``(image, channel, y, x)``.
+        """
+        if type(input) is not Tensor or input.dim() != 4 or not _has_images_last(input):
+            return super().forward(input)
+        planes = input.permute(2, 3, 1, 0)  # a contiguous batch of positions
+        found = super().forward(planes.reshape(-1, *planes.shape[2:], 1))
+        return found.view(planes.shape).permute(3, 2, 0, 1)
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        return _as_torch(self, nn.BatchNorm2d)
+
+
+def _as_torch(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    """Return torch's module with the same parameters, which torch.jit.script compiles instead."""
+    plain = copy.copy(module)
+    plain.__class__ = kind
+    return plain
+
+
+def _has_images_last(x: Tensor) -> bool:
+    """True if torch's kernels can read a map as a contiguous ``(y, x, channel, image)``, but not as it is."""
+    return (
+        not x.is_contiguous() and x.permute(2, 3, 1, 0).is_contiguous() and not torch.compiler.is_compiling()
+    )
+
+
+def convert_convolutions(module: nn.Module) -> nn.Module:
+    """Let a module's convolutions, and the layers around them, use the library's kernels; return the module.
+
+    Every torch.nn.Conv2d, torch.nn.MaxPool2d and torch.nn.BatchNorm2d becomes the layer of the same name in
+    `cotswold.nn`. The modules stay the same objects, with the same parameters, hooks and state dicts; only
+    their class changes. Subclasses of torch's classes stay unchanged. Maps then have the images last in
+    memory; before an operation that needs torch's order, such as ``view``, use `cotswold.ops.images_first`.
+
+    Args:
+        module: A module, or one of these layers itself.
+
+    >>> network = convert_convolutions(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()))
+    >>> type(network[0]).__module__
+    'cotswold.nn.convolution'
+    """
+    for part in module.modules():
+        if type(part) is nn.MaxPool2d:
+            vars(part)["activation"] = "identity"
+        found = _CONVERTED.get(type(part))
+        if found is not None:
+            part.__class__ = found
+    return module
+
+
+_CONVERTED: dict[type[nn.Module], type[nn.Module]] = {
+    nn.BatchNorm2d: BatchNorm2d,
+    nn.Conv2d: Conv2d,
+    nn.MaxPool2d: MaxPool2d,
+}
