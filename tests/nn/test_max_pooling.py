@@ -122,6 +122,16 @@ def test_second_derivatives_are_those_of_torch(
     assert torch.autograd.gradgradcheck(lambda x: ops.max_pool2d(x, 3, 2, 1, activation), x)
 
 
+def test_gradients_map_over_a_dimension() -> None:
+    x, right = [_maps((20, 3, 8, 9), torch.float32).requires_grad_() for _ in range(2)]
+    got, expected = ops.max_pool2d(x, 3, 2, 1, "relu"), torch.relu(F.max_pool2d(right, 3, 2, 1))
+    grads = torch.randn(4, *got.shape)
+    (slopes,) = torch.autograd.grad(got, x, grads, is_grads_batched=True, retain_graph=True)
+    for slope, grad in zip(slopes, grads, strict=True):
+        _same(slope, torch.autograd.grad(expected, right, grad, retain_graph=True)[0])
+    _same(torch.func.vmap(lambda g: torch.autograd.grad(got, x, g)[0])(grads), slopes)
+
+
 def test_without_a_kernel_torch_computes_the_same_bytes_and_gradients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,10 +20,11 @@ from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import accumulation_dtype
 from cotswold.ops.memory_format import empty_map, images_last, images_last_no_grad
 from cotswold.ops.pooling import check_range, merge_vmap_dim, positive_range, split_vmap_dim, workers
-from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, differentiate, is_eager, refuse_forward_mode
 
 if TYPE_CHECKING:
     from cotswold.kernels.maps import Bands, Normalisation, Workers
+    from cotswold.kernels.maps.normalisation import Statistics
 
 FLOOR = 0.01
 """Least divisor, ``c`` of Le et al. 2012."""
@@ -149,17 +150,23 @@ def _output_shape(h: Tensor, smoothing: Smoothing) -> MapShape:
 @torch.library.custom_op("cotswold::contrast_norm", mutates_args=())
 def _norm_op(h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
     refuse_forward_mode("contrast_norm", h)
-    return _normalised(h, Smoothing(size, keep), floor)
+    return _normalised(h, Smoothing(size, keep), floor)[0]
 
 
 @fallback_to_torch
-def _normalised(h: Tensor, smoothing: Smoothing, floor: float) -> Tensor:
+def _normalised(
+    h: Tensor, smoothing: Smoothing, floor: float, measure: bool = False
+) -> tuple[Tensor, Statistics | None]:
+    """Normalised maps; with ``measure`` a kernel also returns what its gradient needs."""
     if not has_cpu_kernel(h):
-        return images_last_no_grad(_Steps(h, smoothing, floor).output())
+        return images_last_no_grad(_Steps(h, smoothing, floor).output()), None
     h = images_last_no_grad(h)
     out = empty_map(h, h.shape[0], _output_shape(h, smoothing))
-    _normalisation(MapShape(*h.shape[1:]), smoothing, floor, h.dtype, workers(h)).normalise(h, out)
-    return out
+    kernel = _normalisation(MapShape(*h.shape[1:]), smoothing, floor, h.dtype, workers(h))
+    if measure:
+        return out, kernel.normalise_and_measure(h, out)
+    kernel.normalise(h, out)
+    return out, None
 
 
 @_norm_op.register_fake
@@ -174,19 +181,40 @@ def _gradient_op(grad: Tensor, h: Tensor, size: int, keep: bool, floor: float) -
 
 
 @fallback_to_torch
-def _gradient(grad: Tensor, h: Tensor, smoothing: Smoothing, floor: float) -> Tensor:
+def _gradient(
+    grad: Tensor, h: Tensor, smoothing: Smoothing, floor: float, statistics: Statistics | None = None
+) -> Tensor:
     if not has_cpu_kernel(h):
         return images_last_no_grad(_Steps(h, smoothing, floor).backward(grad))
     grad, h = images_last_no_grad(grad), images_last_no_grad(h)
     shape = MapShape(*h.shape[1:])
     out = empty_map(h, h.shape[0], shape)
-    _normalisation(shape, smoothing, floor, h.dtype, workers(h)).gradient(grad, h, out)
+    _normalisation(shape, smoothing, floor, h.dtype, workers(h)).gradient(grad, h, out, statistics)
     return out
 
 
 @_gradient_op.register_fake
 def _(grad: Tensor, h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
     return empty_map(h, h.shape[0], MapShape(*h.shape[1:]))
+
+
+class _MeasuredNorm(torch.autograd.Function):
+    """The normalisation outside of transforms: it keeps statistics, so that backward measures nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, smoothing: Smoothing, floor: float) -> Tensor:
+        out, statistics = _normalised(h, smoothing, floor, measure=True)
+        ctx.smoothing, ctx.floor = smoothing, floor
+        ctx.save_for_backward(h, *(statistics or ()))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        h, *rest = ctx.saved_tensors
+        if torch.is_grad_enabled() or not is_eager(grad):
+            return contrast_norm_backward(grad, h, ctx.smoothing, ctx.floor), None, None
+        statistics = (rest[0], rest[1]) if rest else None
+        return _gradient(grad, h, ctx.smoothing, ctx.floor, statistics), None, None
 
 
 class _ContrastNorm(torch.autograd.Function):
@@ -220,6 +248,8 @@ class _NormGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(grad: Tensor, h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
+        if is_eager(grad, h):
+            return _gradient(grad, h, Smoothing(size, keep), floor)
         out: Tensor = _gradient_op(grad, h, size, keep, floor)
         return out
 
@@ -304,4 +334,8 @@ def contrast_norm(x: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tens
     x = images_last(x)
     _check_floor(floor, x.dtype)
     smoothing.output(smoothing.output(MapShape(*x.shape[1:])))
+    if is_eager(x):
+        if x.requires_grad and torch.is_grad_enabled():
+            return apply("contrast_norm", _MeasuredNorm, x, smoothing, floor)
+        return _normalised(x, smoothing, floor)[0]
     return apply("contrast_norm", _ContrastNorm, x, smoothing.size, smoothing.keep, floor)

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from cotswold.errors import GeometryError
@@ -19,7 +18,7 @@ from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import NOWHERE
 from cotswold.ops.memory_format import empty_map, images_last_no_grad
 from cotswold.ops.pooling import workers
-from cotswold.ops.reverse_mode import apply, is_traced
+from cotswold.ops.reverse_mode import apply, is_eager
 
 PoolActivation = Literal["identity", "relu"]
 """Activation of the maxima."""
@@ -34,20 +33,7 @@ def has_max_pool_kernel(x: Tensor) -> bool:
 
     Torch computes what it traces, compiles, exports, maps, passes to a mode or differentiates forward.
     """
-    if torch.compiler.is_compiling():  # first: it cannot trace the other questions
-        return False
-    is_plain = type(x) in (Tensor, torch.nn.Parameter)
-    return is_plain and not _is_intercepted() and has_cpu_kernel(x) and x.numel() > 0
-
-
-def _is_intercepted() -> bool:
-    """True if torch follows operations instead of only computing them."""
-    return (
-        is_traced()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.maybe_current_level() is not None
-        or getattr(forward_ad, "_current_level", 0) >= 0
-    )
+    return is_eager(x) and has_cpu_kernel(x) and x.numel() > 0
 
 
 @fallback_to_torch
@@ -88,17 +74,20 @@ def _plain_pool(x: Tensor, windows: Windows, relu: bool) -> tuple[Tensor, Tensor
 @fallback_to_torch
 def _gradient(grad: Tensor, places: Tensor, windows: Windows, shape: MapShape) -> Tensor:
     if not has_cpu_kernel(grad):
-        flat, values = _positions(places, windows, shape), torch.where(places == NOWHERE, 0, grad)
-        out = grad.new_zeros(grad.shape[0], shape.channels, shape.height * shape.width)
-        return out.scatter_add_(2, flat, values.flatten(2)).view(
-            -1, shape.channels, shape.height, shape.width
-        )
+        return _plain_gradient(grad, places, windows, shape)
     from cotswold.kernels.maps import max_pool_gradient
 
     grad, places = images_last_no_grad(grad), images_last_no_grad(places)
     out = empty_map(grad, grad.shape[0], shape)
     max_pool_gradient(grad, places, out, windows, workers(grad))
     return out
+
+
+def _plain_gradient(grad: Tensor, places: Tensor, windows: Windows, shape: MapShape) -> Tensor:
+    flat, values = _positions(places, windows, shape), torch.where(places == NOWHERE, 0, grad)
+    extents = (*places.shape[:2], shape.height, shape.width)
+    zeros = torch.zeros(extents, dtype=grad.dtype, device=grad.device).flatten(2)
+    return zeros.scatter_add(2, flat, values.reshape(flat.shape)).reshape(extents)
 
 
 def _starts(out: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
@@ -127,7 +116,11 @@ class _MaxPool(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (places,) = ctx.saved_tensors
-        return apply("max_pool2d", _MaxPoolGradient, grad, places, ctx.windows, ctx.shape), None, None
+        if not is_eager(grad):  # torch maps over gradients, for example
+            return _plain_gradient(grad, places, ctx.windows, ctx.shape), None, None
+        if torch.is_grad_enabled() and grad.requires_grad:
+            return apply("max_pool2d", _MaxPoolGradient, grad, places, ctx.windows, ctx.shape), None, None
+        return _gradient(grad, places, ctx.windows, ctx.shape), None, None
 
 
 class _MaxPoolGradient(torch.autograd.Function):

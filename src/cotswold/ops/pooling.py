@@ -17,7 +17,7 @@ from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import accumulation_dtype, name_of
 from cotswold.ops.memory_format import empty_map, images_last, images_last_no_grad
-from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, differentiate, is_eager, refuse_forward_mode
 
 if TYPE_CHECKING:
     from cotswold.kernels.maps import Workers
@@ -170,17 +170,25 @@ def split_vmap_dim(out: Tensor, count: int) -> Tensor:
 class _L2Pool(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
+        if is_eager(x):
+            return _pool(x, Smoothing(size, keep), epsilon)
         out: Tensor = _pool_op(x, size, keep, epsilon)
         return out
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int, bool, float], output: Tensor) -> None:
         x, ctx.size, ctx.keep, ctx.epsilon = inputs
-        ctx.save_for_backward(x)  # recompute the output in backward: the caller may change it in place
+        ctx.save_for_backward(x)
+        # not saved for backward: torch would refuse a backward pass after the caller changed it in place
+        ctx.output = (output.detach(), output._version) if is_eager(output) else None
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (x,) = ctx.saved_tensors
+        if ctx.output is not None and is_eager(grad) and not torch.is_grad_enabled():
+            output, version = ctx.output
+            if output._version == version:
+                return _gradient(grad, output, x, Smoothing(ctx.size, ctx.keep), 0.0), None, None, None
         pooled = apply("l2_pool", _L2Pool, x, ctx.size, ctx.keep, ctx.epsilon)
         return apply("l2_pool", _PoolGradient, grad, pooled, x, ctx.size, ctx.keep, 0.0), None, None, None
 
@@ -199,6 +207,8 @@ class _PoolGradient(torch.autograd.Function):
     def forward(
         grad: Tensor | None, pooled: Tensor, x: Tensor, size: int, keep: bool, weight: float
     ) -> Tensor:
+        if is_eager(grad, pooled, x):
+            return _gradient(grad, pooled, x, Smoothing(size, keep), weight)
         out: Tensor = _gradient_op(grad, pooled, x, size, keep, weight)
         return out
 
@@ -327,4 +337,6 @@ def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
     x = images_last(x)
     check_epsilon(epsilon, x.dtype)
     smoothing.output(MapShape(*x.shape[1:]))
+    if is_eager(x) and not (x.requires_grad and torch.is_grad_enabled()):
+        return _pool(x, smoothing, epsilon)
     return apply("l2_pool", _L2Pool, x, smoothing.size, smoothing.keep, epsilon)

@@ -54,8 +54,9 @@ def is_eager(*inputs: Any) -> bool:
     if torch._C._get_tracing_state() is not None or getattr(forward_ad, "_current_level", 0) >= 0:
         return False
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    mapped = torch._C._functorch.is_legacy_batchedtensor  # by torch.autograd.grad(is_grads_batched=True)
     for each in inputs:
-        if isinstance(each, Tensor) and (type(each) not in _PLAIN or wrapped(each)):
+        if isinstance(each, Tensor) and (type(each) not in _PLAIN or wrapped(each) or mapped(each)):
             return False
     return True
 

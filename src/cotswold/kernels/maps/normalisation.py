@@ -26,6 +26,7 @@ from cotswold.kernels.maps.normalisation_rows import (
     JOB,
     MEASURE,
     NORMALISE,
+    NORMALISE_AND_MEASURE,
     VECTORS,
     ContrastKind,
     scratch_elements,
@@ -44,8 +45,8 @@ TASKS_A_THREAD = 2
 """Tasks per thread, at least, if a map has enough rows."""
 LEAST_ROWS = 3
 """Least height of a task, in windows: rows around a task are computed twice."""
-CACHED_BYTES = 1 << 22
-"""Bytes of the rows between the first step and the last, so that they stay in the caches."""
+CACHED_BYTES = 1 << 19
+"""Bytes of the rows between the first step and the last, so that they stay in the second-level cache."""
 PREFETCH_BYTES = 1 << 14
 """Prefetch distance in a map."""
 STREAM_BYTES = 1 << 22
@@ -54,6 +55,9 @@ STREAM_BYTES = 1 << 22
 
 Maps = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 """h, gradient, means, powers, result; None for one that a step does not use."""
+
+Statistics = tuple[Tensor, Tensor]
+"""Means, and powers; maps of one channel."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,8 @@ def _known_maps(
     none = np.zeros((0, 0, 0, 0))
     if kind is NORMALISE:
         expected = [none, none, right.output()]
-    elif kind is MEASURE:
-        expected = [right.mean, right.power, none]
+    elif kind is not GRADIENT:
+        expected = [right.mean, right.power, right.output() if kind.result else none]
     else:
         expected = [right.mean, right.power, right.gradient(grad)]
     unwritten = [np.full_like(one, np.nan) for one in expected]
@@ -141,10 +145,17 @@ class Normalisation:
         """``out = g / max(floor, root of the mean of g²)``, with ``g = h - mean of h``."""
         self._run(NORMALISE, (h, None, None, None, out))
 
-    def gradient(self, grad: Tensor, h: Tensor, out: Tensor) -> None:
+    def normalise_and_measure(self, h: Tensor, out: Tensor) -> Statistics:
+        """`normalise`; return the statistics that `gradient` needs."""
+        mean, power = self._map(self._mean), self._map(self._power)
+        self._run(NORMALISE_AND_MEASURE, (h, None, mean, power, out))
+        return mean, power
+
+    def gradient(self, grad: Tensor, h: Tensor, out: Tensor, statistics: Statistics | None = None) -> None:
         """Write the gradient of ``<grad, normalised h>`` with respect to ``h`` to ``out``."""
-        mean, power = (self._map(shape) for shape in (self._mean, self._power))
-        self._run(MEASURE, (h, None, mean, power, None))
+        mean, power = statistics or (self._map(self._mean), self._map(self._power))
+        if statistics is None:
+            self._run(MEASURE, (h, None, mean, power, None))
         self._run(GRADIENT, (h, grad, mean, power, out))
 
     @property
@@ -219,7 +230,7 @@ class Normalisation:
 
     def _streams(self, kind: ContrastKind, out: Tensor | None, block: int) -> bool:
         """True if the output bypasses the caches: it is large and consists of whole cache lines."""
-        if kind is MEASURE or out is None:
+        if out is None:
             return False
         pitches = required_map_strides(out)
         each = BYTES[self.workers.dtype]

@@ -17,8 +17,6 @@ from llvmlite import ir
 
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.maps.normalisation_rows import (
-    MEASURE,
-    NORMALISE,
     VECTORS,
     ContrastKind,
     Rows,
@@ -66,13 +64,13 @@ class _Forward(Rows):
                     self._sum(one)
                 inner.next = [max_int(w, inner.values[0], sum_stop)]
                 self._centre(row)
-                if kind is MEASURE:
+                if kind.statistics:
                     self._export(self.means.row(row), self.mean, row, self.mean_width)
             turn.next = [max_int(w, turn.values[0], power_stop), inner.values[0]]
-            self._smooth_powers(y, kind)
-            if kind is MEASURE:
+            self._smooth_powers(y)
+            if kind.statistics:
                 self._export(self.smoothed.base, self.power, y, self.power_width)
-            else:
+            if kind.result:
                 self._write_row(y)
 
     def _sum(self, y: ir.Value) -> None:
@@ -128,16 +126,13 @@ class _Forward(Rows):
         self.flat(integer(0), self.mean_width, body)
         self.mean_along_x(self.squares.base, self.powers.row(y), 3, self.power_width)
 
-    def _smooth_powers(self, y: ir.Value, kind: ContrastKind) -> None:
-        """Compute a row of powers, or of inverse divisors."""
+    def _smooth_powers(self, y: ir.Value) -> None:
+        """Compute a row of powers."""
         w = self.w
         smooth = self.mean_along_y(self.powers, y, 2, self.mean_height)
 
         def body(strip: Strip, offset: ir.Value) -> None:
-            found = smooth(strip, offset)
-            if kind is NORMALISE:
-                found = [self.inverse(power) for power in found]
-            strip.store_scratch(w.element_pointer(self.smoothed.base, offset), found)
+            strip.store_scratch(w.element_pointer(self.smoothed.base, offset), smooth(strip, offset))
 
         self.flat(integer(0), self.power_width, body)
 
@@ -156,7 +151,8 @@ class _Forward(Rows):
             def body(strip: Strip, lane: ir.Value) -> None:
                 offset = b.add(column, lane)
                 mean = strip.load_scratch(w.element_pointer(means, offset))
-                inverse = strip.load_scratch(w.element_pointer(self.smoothed.base, offset))
+                powers = strip.load_scratch(w.element_pointer(self.smoothed.base, offset))
+                inverse = [self.inverse(power) for power in powers]
 
                 def value(values: Values) -> Values:
                     centred = [b.fsub(one, m) for one, m in zip(values, mean, strict=True)]

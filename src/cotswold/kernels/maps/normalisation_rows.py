@@ -39,12 +39,16 @@ JOB = JobFields(
 
 @dataclass(frozen=True)
 class ContrastKind:
-    """Kind of kernel: ``normalise`` computes y, ``measure`` means and powers, ``gradient`` its gradient."""
+    """Kind of kernel: what it writes of the result y or its gradient, and of means and powers."""
 
     name: str
+    result: bool = True
+    statistics: bool = False
 
 
-NORMALISE, MEASURE, GRADIENT = ContrastKind("normalise"), ContrastKind("measure"), ContrastKind("gradient")
+NORMALISE, GRADIENT = ContrastKind("normalise"), ContrastKind("gradient")
+MEASURE = ContrastKind("measure", result=False, statistics=True)
+NORMALISE_AND_MEASURE = ContrastKind("normalise_and_measure", statistics=True)
 
 
 def scratch_elements(block: int, size: int, width: int) -> int:
