@@ -13,7 +13,11 @@ from tests.support.mesh.compared import tensor
 from tests.support.mesh.ranks import on_ranks
 from torch import Tensor, nn
 
-from cotswold.mesh import partition
+from cotswold.geometry import Box, ExchangePlan, Grid
+from cotswold.mesh import Mesh, partition
+from cotswold.mesh.maps.exchange import Exchange
+from cotswold.mesh.ranks import mesh as of_mesh
+from cotswold.mesh.ranks.short_messages import RANKS_MAX, is_short
 
 LAYERS = 4
 
@@ -29,21 +33,23 @@ class Messages:
     def __init__(self) -> None:
         self.waiting: list[int] = []
         self.begun: list[int] = []
-        self._torch = {name: getattr(dist, name) for name in ("all_reduce", "all_gather")}
+        self._found: list[tuple[Any, str, Any]] = [
+            (module, name, getattr(module, name))
+            for module, name in ((dist, "all_reduce"), (dist, "all_gather"), (of_mesh, "gather_short"))
+        ]
 
     def __enter__(self) -> Messages:
-        for name, function in self._torch.items():
-            setattr(dist, name, self._counted(function, -1 if name == "all_gather" else 0))
+        for module, name, function in self._found:
+            setattr(module, name, self._counted(function, int(name == "all_gather")))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name, function in self._torch.items():
-            setattr(dist, name, function)
+        for module, name, function in self._found:
+            setattr(module, name, function)
 
     def _counted(self, function: Callable[..., Any], at: int) -> Callable[..., Any]:
         def call(*given: Any, **words: Any) -> Any:
-            values = given[1] if at else given[0]
-            (self.begun if words.get("async_op") else self.waiting).append(values.numel())
+            (self.begun if words.get("async_op") else self.waiting).append(given[at].numel())
             return function(*given, **words)
 
         return call
@@ -137,3 +143,49 @@ def test_sums_of_large_weights_begin_during_the_backward_pass_and_repeat_their_b
         assert events == ["sum", "end", "sum"]  # three layers exceed the first bucket
         assert begun == [3 * layer, layer]
         assert is_equal
+
+
+SHAPES = ((), (1,), (3, 5), (0,), (4096,), (4097,))
+"""Shapes of float32 on both sides of the largest short message."""
+
+
+def _short(grid: str) -> list[tuple[bool, bool, bool]]:
+    """Return whether tensors are short, whether sums and maxima are right, and whether gathers are."""
+    mesh = Mesh.of(grid)
+    found = []
+    for shape in SHAPES:
+        whole = tensor(2, mesh.size, *shape).float()
+        own = whole[mesh.rank].clone()
+        wanted = whole[0].clone()
+        for each in whole[1:]:
+            wanted += each
+        is_summed = torch.allclose(mesh.sum_in_place(own), wanted, atol=1e-5)
+        numbers = whole.view(torch.int32)
+        is_summed &= torch.equal(mesh.largest_in_place(numbers[mesh.rank].clone()), numbers.amax(0))
+        strided = torch.stack([whole[mesh.rank]] * 2, -1)[..., 0]
+        found.append(
+            (is_short(own, mesh.size), is_summed, torch.equal(torch.stack(mesh.gather(strided)), whole))
+        )
+    return found
+
+
+@pytest.mark.parametrize("grid", ["1x2", "2x2"])
+def test_short_and_long_tensors_are_summed_and_gathered(grid: str) -> None:
+    for found in on_ranks(Grid.parse(grid).size, _short, grid):
+        assert found == [(shape != (4097,), True, True) for shape in SHAPES]
+    assert not is_short(torch.zeros(1), RANKS_MAX + 1)
+    assert not is_short(torch.zeros(1, device="meta"), 2)
+
+
+def _during_exchange() -> tuple[float, float]:
+    """Return a sum, and a sum of the halo of an exchange that was under way."""
+    mesh = Mesh.of("1x2")
+    halves = Box((0, 0), (2, 2)), Box((0, 2), (2, 4))
+    exchange = Exchange(mesh, ExchangePlan(halves, (Box.whole((2, 4)),) * 2))
+    under_way = exchange.start(torch.full((1, 1, 2, 2), 1.0 + mesh.rank))
+    total = mesh.sum_in_place(torch.tensor([1.0 + mesh.rank]))
+    return total.item(), under_way.finish().sum().item()
+
+
+def test_short_sums_pass_an_exchange_that_is_under_way() -> None:
+    assert on_ranks(2, _during_exchange) == [(3.0, 12.0)] * 2

@@ -27,6 +27,7 @@ from cotswold.host.ipc.tcp_channel import TcpChannel
 from cotswold.host.token import Token, token_of
 from cotswold.mesh.ranks.consistency_checks import ConsistencyChecks
 from cotswold.mesh.ranks.shared_sums import SharedSums
+from cotswold.mesh.ranks.short_messages import gather_short, is_short
 from cotswold.mesh.transport.buffers import BufferPool
 from cotswold.mesh.transport.connect import channels_of, streams_of
 from cotswold.mesh.transport.in_flight import InFlightExchange
@@ -161,7 +162,7 @@ class Mesh:
         """Shared memory channels to the ranks on this host; the first access is a collective call."""
         if self.group is None:
             return {}
-        return channels_of(self.gather, timeout_of(self.group), self.members, self.rank)
+        return channels_of(self._gathered_by_group, timeout_of(self.group), self.members, self.rank)
 
     @cached_property
     def streams(self) -> dict[int, TcpChannel]:
@@ -169,7 +170,9 @@ class Mesh:
         if self.group is None or len(self.channels) == self.size - 1:
             return {}
         near, token = tuple(self.channels), self._token or token_of(os.environ)
-        return streams_of(self.gather, timeout_of(self.group), self.members, self.rank, near, token)
+        return streams_of(
+            self._gathered_by_group, timeout_of(self.group), self.members, self.rank, near, token
+        )
 
     def routes(self, device: torch.device) -> Routes:
         """Return the transports for messages from memory of a device; the first call is collective.
@@ -249,7 +252,7 @@ class Mesh:
 
         Messages of exchanges count as planned. Sums and maxima of n bytes over P ranks count as 2 (P - 1) n,
         and n bytes gathered from every rank as P (P - 1) n, which is the traffic of a ring, as Gloo and NCCL
-        use. Headers are not counted.
+        use. Short sums and maxima count as gathered. Headers are not counted.
         """
         sent_bytes, self._sent_bytes = self._sent_bytes, 0
         return sent_bytes
@@ -286,9 +289,14 @@ class Mesh:
         return self._reduced(values, dist.ReduceOp.MAX)
 
     def _reduced(self, values: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
-        if self.size > 1:
+        if is_short(values, self.size):
+            first, *others = self.gather(values)
+            for each in others:  # in the order of ranks, so that all have the same bits
+                first = first.add_(each) if how == dist.ReduceOp.SUM else torch.maximum(first, each)
+            values.copy_(first)
+        elif self.size > 1:
             dist.all_reduce(values, how, group=self.group)
-            self.count(2 * (self.size - 1) * values.numel() * values.element_size())
+            self.count(2 * (self.size - 1) * values.nbytes)
         return values
 
     def gather(self, values: Tensor, into: list[Tensor] | None = None) -> list[Tensor]:
@@ -303,9 +311,14 @@ class Mesh:
         """
         if self.group is None:
             return [values]
+        self.count(self.size * (self.size - 1) * values.nbytes)
+        if into is None and is_short(values, self.size):
+            return gather_short(values, self)
+        return self._gathered_by_group(values, into)
+
+    def _gathered_by_group(self, values: Tensor, into: list[Tensor] | None = None) -> list[Tensor]:
         found = [torch.empty_like(values) for _ in self.members] if into is None else into
         dist.all_gather(found, values, group=self.group)
-        self.count(self.size * (self.size - 1) * values.numel() * values.element_size())
         return found
 
     def check_on_all(self, check: Callable[[], None]) -> None:
