@@ -77,7 +77,8 @@ class TrainBatches:
         while True:
             images, labels = self._reader.next()
             learnt = self._store.learnable(labels) if self._labelled else None
-            yield Batch(images, learnt).to(self._device)
+            batch = Batch(images, learnt)
+            yield batch if self._device.type == "cpu" else batch.to(self._device)
 
     @property
     def epoch_steps(self) -> float:
