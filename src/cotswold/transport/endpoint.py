@@ -252,6 +252,19 @@ class Endpoint:
         self._readiness.recheck(found.connection.descriptor)
         return True
 
+    def reserve(self, peer: str, count: int) -> memoryview | None:
+        """Return memory of ``count`` bytes that a peer maps; None if it maps none.
+
+        `send` does not copy a first buffer that starts there. Call `release` if it was not sent.
+        """
+        found = self._peers.of.get(peer)
+        return None if found is None else found.reserve(count)
+
+    def release(self, peer: str, memory: memoryview) -> None:
+        """Release memory from `reserve`; no effect after it was sent."""
+        if peer in self._peers.of:
+            self._peers.of[peer].buffer_sender.release_reserved(memory)
+
     def receive(self, timeout: float | None) -> Event | None:
         """Return the next event, or None after ``timeout`` seconds (None: wait without limit)."""
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -185,6 +185,15 @@ class Peer:
                 return
         self._send(DATA, pack_data(header, sizes), to_frames(buffers, sizes), traffic)
 
+    def reserve(self, count: int) -> memoryview | None:
+        """Return memory of a message that the peer maps; None if it would go through the socket."""
+        if not self._is_shared or count < MIN_BYTES:
+            return None
+        try:
+            return self.buffer_sender.reserve(count)
+        except OSError:  # no memory or descriptors left
+            return None
+
     def return_blocks(self, blocks: Sequence[int], traffic: EndpointTraffic) -> None:
         """Tell the peer which of its blocks are free again."""
         self._send(MEMORY, pack([blocks, []]), (), traffic)

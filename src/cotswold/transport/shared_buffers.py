@@ -15,6 +15,8 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+
 from cotswold.errors import MachineError
 from cotswold.host import MemoryBlock
 from cotswold.host.ipc.shared_memory import BlockPool, is_supported
@@ -31,22 +33,52 @@ class BufferSender:
         self._pool = BlockPool()
         self._descriptors: dict[int, int] = {}
         self._in_use: dict[int, int] = {}
+        self._reserved: dict[int, MemoryBlock] = {}
+        """Reserved blocks by the address of their memory."""
 
     @property
     def in_use_bytes(self) -> int:
         """Bytes of messages that the peer has not returned."""
         return sum(self._in_use.values())
 
+    def reserve(self, count: int) -> memoryview:
+        """Return a block's memory, to be sent or released; raise OSError if no memory or descriptor is
+        left.
+        """
+        block = self._acquire(count)
+        self._reserved[_address(block.memory)] = block
+        return block.memory[:count]
+
+    def release_reserved(self, memory: memoryview) -> None:
+        """Release memory from `reserve`; no effect after it was sent."""
+        block = self._reserved.pop(_address(memory), None)
+        if block is not None:
+            self.release(block.number)
+
     def place(self, buffers: Sequence[memoryview]) -> SharedBlock:
-        """Copy the buffers into a block; raise OSError if no memory or descriptor is left."""
+        """Copy the buffers into a block; raise OSError if no memory or descriptor is left.
+
+        If the first buffer is the start of a reserved block, it stays there, and the others follow it.
+        """
         starts, count = block_offsets([one.nbytes for one in buffers])
+        block = self._reserved.get(_address(buffers[0])) if self._reserved else None
+        written = 0
+        if block is None or count > block.size:
+            block = self._acquire(count)
+        else:
+            written = 1
+            del self._reserved[_address(block.memory)]
+            self._in_use[block.number] = count
+        for start, one in zip(starts[written:], buffers[written:], strict=True):
+            block.memory[start : start + one.nbytes] = one
+        return SharedBlock(block.number, self._descriptors[block.number], block.size)
+
+    def _acquire(self, count: int) -> MemoryBlock:
         block, descriptor = self._pool.acquire(count)
         if descriptor is not None:
             self._descriptors[block.number] = descriptor
-        for start, one in zip(starts, buffers, strict=True):
-            block.memory[start : start + one.nbytes] = one
         self._in_use[block.number] = count
-        return SharedBlock(block.number, self._descriptors[block.number], block.size)
+        return block
 
     def release(self, number: int) -> None:
         """The peer is done with a block; raise MalformedFrameError if it has none of this number."""
@@ -67,6 +99,7 @@ class BufferSender:
             os.close(descriptor)
         self._descriptors.clear()
         self._in_use.clear()
+        self._reserved.clear()
 
 
 class BufferReceiver:
@@ -126,6 +159,10 @@ class MemoryProbe:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def _address(memory: memoryview) -> int:
+    return int(np.frombuffer(memory, np.uint8).ctypes.data)
 
 
 def _mapped(process: int, block: SharedBlock) -> MemoryBlock:

@@ -286,10 +286,10 @@ def test_loops_of_a_stream_may_have_batches_of_other_sizes(
 class Failing(ServedStore):
     """A store with some samples that cannot be made."""
 
-    def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
+    def batches(self, view: str, epoch: int, rows: Rows, out: memoryview | None = None) -> Batch:
         if 100 in rows:
             raise UserError("no sample 100")
-        return super().batches(view, epoch, rows)
+        return super().batches(view, epoch, rows, out)
 
 
 def in_failing_server(store: str) -> ServedStore:  # noqa: F811  # by name
@@ -417,9 +417,9 @@ def test_a_head_that_is_killed_or_stopped_is_an_error_in_time(
 class Slow(ServedStore):
     """A store whose batches take a second each."""
 
-    def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
+    def batches(self, view: str, epoch: int, rows: Rows, out: memoryview | None = None) -> Batch:
         time.sleep(1.0)
-        return super().batches(view, epoch, rows)
+        return super().batches(view, epoch, rows, out)
 
 
 def in_slow_server(store: str) -> ServedStore:  # noqa: F811  # by name

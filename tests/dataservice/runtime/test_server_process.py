@@ -34,7 +34,15 @@ class Talk:
             max_unread_bytes=1 << 30,
             unread_bytes=lambda peer: self.waiting,
             watch=self._watch,
+            reserve=self._reserve,
+            release=lambda peer, memory: self.released.append(memory),
         )
+        self.reserved: list[memoryview] = []
+        self.released: list[memoryview] = []
+
+    def _reserve(self, peer: str, count: int) -> memoryview:
+        self.reserved.append(memoryview(bytearray(count)))
+        return self.reserved[-1]
 
     def _watch(self, descriptor: int) -> None:
         self._woken = descriptor
@@ -64,9 +72,13 @@ class Work:
     def __init__(self, make: Callable[[int], tuple[torch.Tensor, torch.Tensor]]) -> None:
         self._make = make
         self.made: list[int] = []
+        self.given: list[memoryview | None] = []
 
-    def batches(self, view: str, epoch: int, rows: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def batches(
+        self, view: str, epoch: int, rows: Any, out: memoryview | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         self.made.append(epoch)
+        self.given.append(out)
         samples, labels = self._make(rows.size)
         return samples[None], labels[None]
 
@@ -97,6 +109,30 @@ def test_a_batch_that_is_too_long_to_send_is_refused_and_the_next_one_made() -> 
     refused, made = answers(Work(make), Talk([ask(1, 5), ask(2)], 2))
     assert isinstance(refused, BatchRejected) and "is too long for a message" in refused.why
     assert isinstance(made, BatchReply) and made.number == 2
+
+
+def test_every_batch_but_the_first_of_a_view_is_made_in_memory_for_its_trainer() -> None:
+    work, talk = Work(plain), Talk([ask(1, 3)], 1)
+    answers(work, talk)
+    assert work.given == [None] and not talk.reserved
+    many = Work(plain)
+    server = DataServer("s", many, cast(Messenger, talk := Talk([ask(1, 3)], 3)), 1, 0.2)
+    answered = talk.send
+
+    def send(to: str, message: Message) -> bool:  # the next request follows the answer
+        if isinstance(message, BatchReply) and message.number < 3:
+            talk._said.append(ask(message.number + 1, 3))
+        return answered(to, message)
+
+    talk.send = send  # type: ignore[method-assign]
+    try:
+        server.serve()
+    finally:
+        server.close()
+    assert len(talk.sent) == 3
+    assert many.given == [None, *talk.reserved] and len(talk.reserved) == 2
+    assert [each.nbytes for each in talk.reserved] == [3 * (4 + 8) + 64] * 2
+    assert talk.released == talk.reserved
 
 
 @pytest.mark.parametrize("batches", [-1, 0, 4, 1 << 40])

@@ -148,21 +148,22 @@ class BatchBuilder:
         samples, labels = self.batches(BatchRows(wanted.epoch, wanted.rows[None]), stored)
         return samples[0], labels[0]
 
-    def batches(self, wanted: BatchRows, stored: NDArray[Any]) -> Batch:
+    def batches(self, wanted: BatchRows, stored: NDArray[Any], out: memoryview | None = None) -> Batch:
         """Build several batches of equal size.
 
         Args:
             wanted: The epoch and the rows (batch, image).
             stored: These rows as `read` returns them, batch by batch: (row, channel, y, x).
+            out: Memory for the samples, which is used from its start if it is large enough. [new memory]
 
         Returns:
             Samples, float32 (batch, image, channel, y, x), each batch images last and contiguous with the
             next one, and labels (batch, image).
         """
-        last = torch.from_numpy(self._last(wanted, stored))
+        last = torch.from_numpy(self._last(wanted, stored, out))
         return last.permute(0, 4, 3, 1, 2), torch.from_numpy(self.labels[wanted.rows])
 
-    def _last(self, wanted: BatchRows, stored: NDArray[Any]) -> Float32:
+    def _last(self, wanted: BatchRows, stored: NDArray[Any], out: memoryview | None) -> Float32:
         """Return float32 (batch, y, x, channel, image)."""
         restored, each = self.store.transform.restored, wanted.rows.shape
         if self.augmentation is not None:
@@ -171,10 +172,19 @@ class BatchBuilder:
             )
             if self.box is not None:
                 values = values[:, :, *self.box.slices]
-            return np.ascontiguousarray(values.reshape(*each, *values.shape[1:]).transpose(0, 3, 4, 2, 1))
+            return _contiguous(values.reshape(*each, *values.shape[1:]).transpose(0, 3, 4, 2, 1), out)
         last = np.ascontiguousarray(stored.reshape(*each, math.prod(stored.shape[1:])).swapaxes(1, 2))
         values = restored(last).reshape(each[0], *stored.shape[1:], each[1])
-        return np.ascontiguousarray(values.transpose(0, 2, 3, 1, 4))
+        return _contiguous(values.transpose(0, 2, 3, 1, 4), out)
+
+
+def _contiguous(values: Float32, out: memoryview | None) -> Float32:
+    """Return contiguous values, in ``out`` if it is large enough."""
+    if out is None or out.nbytes < values.nbytes or not values.size:
+        return np.ascontiguousarray(values)
+    found = np.frombuffer(out, np.float32, values.size).reshape(values.shape)
+    np.copyto(found, values)
+    return found
 
 
 def _mix(state: Keys) -> Keys:

@@ -167,7 +167,7 @@ class ServedStore:
         """`DatasetInfo` as JSON."""
         return str(DatasetInfo.of(self.store, self._default_augmentation))
 
-    def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
+    def batches(self, view: str, epoch: int, rows: Rows, out: memoryview | None = None) -> Batch:
         """Build batches of an epoch from their rows (batch, image), as `BatchBuilder.batches` does.
 
         Raises UserError for an invalid request and StoreError for a damaged chunk.
@@ -186,7 +186,8 @@ class ServedStore:
                 f"a batch of {rows.size} samples of {each} bytes is too large to send; take "
                 f"at most {BATCH_BYTES // each} samples, or read without data servers"
             )
-        return maker.batches(BatchRows(epoch, rows), self.cache.rows(shards, rows.reshape(-1), maker.read))
+        stored = self.cache.rows(shards, rows.reshape(-1), maker.read)
+        return maker.batches(BatchRows(epoch, rows), stored, out)
 
     def _maker(self, text: str) -> tuple[BatchBuilder, Shards]:
         with self._lock:

@@ -35,6 +35,10 @@ _JOBS_PER_THREAD = 2
 _QUEUED_BYTES = 5 << 29
 """Bytes of answers that a trainer has not read, at most. A client like `DataClient` never reaches it: it
 has two batches of the greatest length, and what its loop holds in shared memory."""
+_ALIGNMENT_BYTES = 64
+"""Bytes of a message between its samples and its labels, at most."""
+_VIEWS = 16
+"""Views whose bytes per sample are known, at most."""
 _LITTLE_BYTES = 1 << 20
 """Bytes of a message in addition to its batches, at most."""
 
@@ -63,10 +67,15 @@ class DataWork(Protocol):
         ...
 
     def batches(
-        self, view: str, epoch: int, rows: np.ndarray[Any, np.dtype[np.int64]]
+        self,
+        view: str,
+        epoch: int,
+        rows: np.ndarray[Any, np.dtype[np.int64]],
+        out: memoryview | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Make batches of rows ``(batch, image)``: contiguous samples ``(batch, image, channel, y, x)``,
-        each batch with images last, and labels ``(batch, image, ...)``. Raises CotswoldError."""
+        each batch with images last, and labels ``(batch, image, ...)``. The samples are at the start of
+        ``out`` if it is large enough. Raises CotswoldError."""
         ...
 
 
@@ -137,15 +146,20 @@ class DataServer:
         self._beat_seconds, self._slow_seconds = beat_seconds, slow_seconds
         self._beaten = float("-inf")
         self._samples_sent, self._batches, self._sent_bytes, self._seconds = 0, 0, 0, 0.0
-        self._jobs: SimpleQueue[BatchJob | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[BatchJob, memoryview | None] | None] = SimpleQueue()
         self._running = 0
-        self._finished: deque[tuple[BatchJob, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
+        self._finished: deque[
+            tuple[BatchJob, tuple[torch.Tensor, torch.Tensor] | str, float, memoryview | None]
+        ] = deque()
         self._wake_reader, self._wake_writer = wake_pipe()
         messenger.endpoint.watch(self._wake_reader)
         assert not isinstance(messenger.endpoint, MultiEndpoint), "a data server has one network"
+        self._endpoint = messenger.endpoint
         messenger.endpoint.max_unread_bytes = 2 * _QUEUED_BYTES  # bounded by this server itself
         self._sample_bytes = 0.0
         """Bytes per sample of the largest answer so far."""
+        self._view_bytes: dict[str, float] = {}
+        """Bytes per sample of the last views."""
         self._threads = [
             threading.Thread(target=self._run, name=f"making-{number}", daemon=True)
             for number in range(threads)
@@ -207,7 +221,10 @@ class DataServer:
                 self._refuse(job, "")  # before making the batch
                 continue
             self._running += 1
-            self._jobs.put(job)
+            # the batch is made in the memory that the trainer maps
+            needed = round(self._view_bytes.get(job.request.view, 0.0) * job.request.samples)
+            out = self._endpoint.reserve(job.trainer, needed + _ALIGNMENT_BYTES) if needed else None
+            self._jobs.put((job, out))
 
     def _is_full(self, trainer: str, more_bytes: int) -> bool:
         """True if a trainer does not read its answers."""
@@ -220,24 +237,33 @@ class DataServer:
 
     def _send_finished(self) -> None:
         while self._finished:
-            job, found, seconds = self._finished.popleft()
+            job, found, seconds, out = self._finished.popleft()
             self._running -= 1
             self._seconds += seconds
-            if isinstance(found, str):
-                self._refuse(job, found)
-                continue
-            size = sum(each.numel() * each.element_size() for each in found)
-            self._sample_bytes = max(self._sample_bytes, size / max(1, job.request.samples))
-            most = self._messenger.endpoint.message_bytes - _LITTLE_BYTES
-            if size > most:
-                self._refuse(job, f"a batch of {size} bytes is too long for a message of {most} bytes")
-            elif self._is_full(job.trainer, size):
-                self._refuse(job, "")
-            elif self._machine.finish(job):
-                self._samples_sent += job.request.samples
-                self._batches += job.request.batches
-                self._sent_bytes += size
-                self._messenger.send(job.trainer, batch_reply(self._name, job.request.number, *found))
+            self._reply(job, found)
+            if out is not None:
+                self._endpoint.release(job.trainer, out)  # unless it was sent
+
+    def _reply(self, job: BatchJob, found: tuple[torch.Tensor, torch.Tensor] | str) -> None:
+        if isinstance(found, str):
+            self._refuse(job, found)
+            return
+        size = sum(each.numel() * each.element_size() for each in found)
+        each = size / max(1, job.request.samples)
+        self._sample_bytes = max(self._sample_bytes, each)
+        if len(self._view_bytes) >= _VIEWS and job.request.view not in self._view_bytes:
+            self._view_bytes.clear()
+        self._view_bytes[job.request.view] = each
+        most = self._messenger.endpoint.message_bytes - _LITTLE_BYTES
+        if size > most:
+            self._refuse(job, f"a batch of {size} bytes is too long for a message of {most} bytes")
+        elif self._is_full(job.trainer, size):
+            self._refuse(job, "")
+        elif self._machine.finish(job):
+            self._samples_sent += job.request.samples
+            self._batches += job.request.batches
+            self._sent_bytes += size
+            self._messenger.send(job.trainer, batch_reply(self._name, job.request.number, *found))
 
     def _offer(self) -> m.DataServerReport:
         cache = self._work.cache
@@ -259,7 +285,8 @@ class DataServer:
     # --- worker threads ---
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (task := self._jobs.get()) is not None:
+            job, out = task
             began = time.perf_counter()
             found: tuple[torch.Tensor, torch.Tensor] | str
             try:
@@ -269,15 +296,15 @@ class DataServer:
                 ask = job.request
                 if len(rows) != ask.samples or ask.batches < 1 or ask.samples % ask.batches:
                     raise UserError(f"got {len(rows)} rows, expected {ask.samples} in {ask.batches} batches")
-                found = self._work.batches(ask.view, ask.epoch, rows.reshape(ask.batches, -1))
+                found = self._work.batches(ask.view, ask.epoch, rows.reshape(ask.batches, -1), out)
             except CotswoldError as error:
                 found = str(error) or type(error).__name__
             except BaseException as error:  # a user's transform may raise anything
                 found = describe_exception(error) or type(error).__name__
-            self._finished.append((job, found, time.perf_counter() - began))
+            self._finished.append((job, found, time.perf_counter() - began, out))
             with suppress(BlockingIOError):  # the pipe is full: enough wake-ups are pending
                 os.write(self._wake_writer, b"!")
-            del job, found
+            del task, job, found, out
 
 
 def buffer_of(buffers: tuple[object, ...]) -> memoryview:

@@ -77,7 +77,8 @@ class TrainBatches:
         while True:
             images, labels = self._reader.next()
             learnt = self._store.learnable(labels) if self._labelled else None
-            yield Batch(images, learnt, numbers=self._reader.rows).to(self._device)
+            batch = Batch(images, learnt, numbers=self._reader.rows)
+            yield batch if self._device.type == "cpu" else batch.to(self._device)
 
     @property
     def batch_size(self) -> int:
