@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -282,3 +285,44 @@ def test_near_shapes_share_a_class() -> None:
     near = TuningKey.from_shape("product", "float32", 128, 1100, 62, False)
     assert TuningKey.from_shape("product", "float32", 128, 1200, 60, False) == near
     assert TuningKey.from_shape("product", "float32", 128, 1200, 60, True) != near
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_fork_and_other_threads_do_not_wait_for_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles = autotune.candidates(host(), False)
+    clock, began, end = Clock(tiles[-1], monkeypatch), threading.Event(), threading.Event()
+    children: list[int] = []
+
+    def slow(tile: Tile) -> float:
+        began.set()
+        assert end.wait(30)
+        return clock(tile)
+
+    with ThreadPoolExecutor(1) as pool:
+        measuring = pool.submit(autotune.choose, SHAPE, host(), slow)
+        assert began.wait(30)
+        try:
+            assert autotune.choose(SHAPE, host(), slow).tile == tiles[0]  # the default
+            child = os.fork()
+            if child == 0:  # which has no such thread, and measures itself
+                os._exit(0 if autotune.choose(SHAPE, host(), clock).reason == "measured now" else 1)
+            children.append(os.waitpid(child, 0)[1])
+        finally:
+            end.set()
+        assert measuring.result(30).tile == tiles[-1]
+    assert children == [0]
+    assert autotune.choose(SHAPE, host(), clock).tile == tiles[-1]
+
+
+@pytest.mark.usefixtures("cache")
+def test_each_number_of_threads_has_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, two = (
+        TuningKey.from_shape("product", "float32", 128, 1200, 60, False, threads) for threads in (1, 2)
+    )
+    tiles = autotune.candidates(host(), False)
+    clock = Clock(tiles[-1], monkeypatch)
+    assert autotune.choose(alone, host(), clock).tile == tiles[-1]
+    clock.fastest = tiles[0]
+    assert autotune.choose(two, host(), clock).tile == tiles[0]
+    monkeypatch.setattr(autotune, "_CHOICES", {})
+    assert [autotune.choose(one, host(), clock).tile for one in (alone, two)] == [tiles[-1], tiles[0]]

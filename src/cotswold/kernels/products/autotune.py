@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
 import threading
 import time
@@ -43,7 +44,7 @@ WORTH_FLOPS = 2e7
 
 @dataclass(frozen=True)
 class TuningKey:
-    """Tuning key of a tile; it depends on the batch only by whether the batch fills a vector."""
+    """Tuning key of a tile: it depends on the threads, and on the batch only by whether it fills a vector."""
 
     kind: str
     dtype: str
@@ -51,17 +52,21 @@ class TuningKey:
     depth: int
     entry: int
     narrow: bool
+    threads: int = 1
 
     @classmethod
     @lru_cache(maxsize=1024)
-    def from_shape(cls, kind: str, dtype: str, rows: int, depth: int, entry: int, narrow: bool) -> TuningKey:
+    def from_shape(
+        cls, kind: str, dtype: str, rows: int, depth: int, entry: int, narrow: bool, threads: int = 1
+    ) -> TuningKey:
         """Round rows of a task, its total k and that of an entry, so that near shapes share a class."""
-        return cls(kind, dtype, min(rows, 256), _power(depth), _power(entry), narrow)
+        return cls(kind, dtype, min(rows, 256), _power(depth), _power(entry), narrow, threads)
 
     @property
     def name(self) -> str:
         """Name of the class in its file."""
-        return f"{self.kind}-{self.dtype}-{self.rows}-{self.depth}-{self.entry}-{int(self.narrow)}"
+        sizes = self.rows, self.depth, self.entry, int(self.narrow), self.threads
+        return "-".join(map(str, (self.kind, self.dtype, *sizes)))
 
 
 def _power(value: int) -> int:
@@ -108,6 +113,10 @@ def candidates(processor: Processor, narrow: bool) -> list[Tile]:
 _LOCK = threading.RLock()
 engine.lock_during_fork(_LOCK)
 _CHOICES: dict[tuple[TuningKey, Processor], Choice] = {}
+_measuring: set[tuple[TuningKey, Processor]] = set()
+"""Classes that a thread of this process measures now, without the lock."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_measuring.clear)
 
 
 @lru_cache(maxsize=8)
@@ -117,18 +126,28 @@ def default(processor: Processor, narrow: bool) -> Choice:
 
 
 def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], float]) -> Choice:
-    """Return the best tile of a class; ``measured`` runs a tile on the given operands and returns seconds."""
+    """Return the best tile of a class; ``measured`` runs a tile on the given operands and returns seconds.
+
+    While another thread measures the class, the result is what is known of it, or the default.
+    """
     key = shape, processor
     found = _CHOICES.get(key)
     if found is not None:
         return found
-    with _LOCK:
-        if key not in _CHOICES:
-            known = _load_choice(shape, processor)
-            if known is None or known.should_retune(time.time()):
-                known = _measure(shape, processor, measured, known)
-            _CHOICES[key] = known
-        return _CHOICES[key]
+    with _LOCK:  # held for short times only, because forks wait for it
+        if key in _CHOICES:
+            return _CHOICES[key]
+        known = _load_choice(shape, processor)
+        if known is not None and not known.should_retune(time.time()):
+            return _CHOICES.setdefault(key, known)
+        if key in _measuring:  # by another thread: both would measure each other
+            return known or default(processor, shape.narrow)
+        _measuring.add(key)
+    try:
+        made = _measure(shape, processor, measured, known)
+        return _CHOICES.setdefault(key, made)
+    finally:
+        _measuring.discard(key)
 
 
 def _file(shape: TuningKey, processor: Processor) -> str:

@@ -224,7 +224,7 @@ def choose(
     if problem.flops < autotune.WORTH_FLOPS:
         return autotune.default(processor, extents.narrow)
     shape = TuningKey.from_shape(
-        problem.kind.name, problem.dtype, extents.rows, extents.depth, extents.entry, extents.narrow
+        problem.kind.name, problem.dtype, extents.rows, extents.depth, extents.entry, extents.narrow, count
     )
     part = min(1.0, MEASURED_FLOPS / max(problem.flops, 1.0))
     ready: dict[Tile, PreparedProduct] = {}
