@@ -6,6 +6,7 @@ from cotswold.bench.kernels.explain import backend, described, explained
 from cotswold.errors import CotswoldError, UserError
 from cotswold.kernels import available
 from cotswold.kernels.products.autotune import MIN_SPEEDUP
+from cotswold.kernels.products.problem import processor_of
 
 
 def test_a_shape_in_eight_integers_is_a_layer() -> None:
@@ -48,3 +49,14 @@ def test_a_large_shape_has_the_times_of_its_candidates() -> None:
         assert one.reason in ("measured now", "measured before")
         # the default stays where another tile gains hardly anything
         assert one.milliseconds[one.tile] <= 1.001 * MIN_SPEEDUP * min(one.milliseconds.values())
+
+
+@pytest.mark.skipif(available.backend() != "llvm", reason="no kernels of our own here")
+def test_the_lanes_that_compute_nothing_are_told() -> None:
+    lanes = processor_of().lanes("float32")
+    for images, neurons in ((100, 4), (96, 16), (1, 32)):
+        found = explained(described(f"2,8,8,3,1,1,1,{neurons}", images))
+        small = found[0].kind == "product_small_batch"
+        for one, count in zip(found, (neurons if small else images, images, neurons), strict=True):
+            assert one.lanes_filled == pytest.approx(count / (lanes * -(-count // lanes)), rel=1e-3)
+    assert small, "no case with neurons in the lanes"

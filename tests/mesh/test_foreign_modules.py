@@ -263,46 +263,6 @@ def test_every_rank_has_a_part_again_of_what_a_view_or_a_single_pixel_becomes() 
     assert on_ranks(2, _parts_of_outputs) == [[(8, 5), (8, 3)], [(8, 4), (8, 5)]]
 
 
-def _kept(module: nn.Module, x: Tensor) -> int:
-    """Return the bytes that autograd keeps for the backward pass, without parameters and the batch."""
-    held = {values.untyped_storage().data_ptr() for values in module.parameters() if type(values) is Tensor}
-    found: dict[int, int] = {}
-
-    def pack(values: Tensor) -> Tensor:
-        storage = values.untyped_storage()
-        if storage.data_ptr() not in {*held, x.untyped_storage().data_ptr()}:
-            found[storage.data_ptr()] = storage.nbytes()
-        return values
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda values: values):
-        out = module(x)
-    return sum(found.values()) if out.requires_grad else 0
-
-
-def _memory() -> list[float]:
-    """Return the bytes that a rank keeps, as a fraction of those of one process."""
-    torch.manual_seed(0)
-    modules: dict[int, nn.Module] = {
-        48: nn.Sequential(nn.Conv2d(4, 16, 1), nn.Dropout(0.3)),
-        12: nn.Sequential(nn.Conv2d(4, 16, 1), nn.Conv2d(16, 16, 3, padding=24, dilation=24)),
-        40: Between(_shuffled),
-    }
-    found = []
-    for extent, module in modules.items():
-        x = torch.rand(1, 4, extent, extent)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found.append(_kept(partition(module, "1x2"), x) / _kept(module, x))
-    return found
-
-
-def test_ranks_keep_neither_masks_of_others_nor_padding_nor_wholes_for_the_backward_pass() -> None:
-    for dropped, dilated, shuffled in on_ranks(2, _memory):
-        assert dropped < 0.7
-        assert dilated < 1.6  # its window is the whole map
-        assert shuffled < 0.8
-
-
 class _Meeting(nn.Module):
     """A module that waits briefly for another call of itself, and counts concurrent calls."""
 

@@ -126,56 +126,6 @@ def test_replicas_that_are_no_part_of_the_job_are_refused() -> None:
         assert "give 1 or more" in said[3]
 
 
-class Messages:
-    """Counts the all-reduces that begin while it is installed."""
-
-    def __init__(self) -> None:
-        self.waiting: list[int] = []
-        self.begun: list[int] = []
-        self._reduce = dist.all_reduce
-
-    @staticmethod
-    def _install(function: Any) -> None:
-        dist.all_reduce = function
-
-    def __enter__(self) -> Messages:
-        def counted(values: Tensor, *given: Any, **words: Any) -> Any:
-            (self.begun if words.get("async_op") else self.waiting).append(values.numel())
-            return self._reduce(values, *given, **words)
-
-        self._install(counted)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._install(self._reduce)
-
-
-def _messages() -> tuple[list[int], list[int], float]:
-    chain = [each for _ in range(4) for each in (nn.Conv2d(2, 2, 3, padding=1), nn.Tanh())]
-    torch.manual_seed(0)
-    whole = nn.Sequential(*chain).double()
-    model = partition(whole, "1x2")
-    x = batches(1)[0]
-    out = model(x).square().sum()
-    with Messages() as messages:
-        backward(out)
-    backward(whole(x).square().sum())
-    apart = [
-        (own.grad.full_tensor() - each.grad).abs().max().item()
-        for own, each in zip(model.parameters(), whole.parameters(), strict=True)
-        if each.grad is not None
-    ]
-    return messages.waiting, messages.begun, max(apart)
-
-
-def test_gradients_of_shared_weights_are_summed_in_one_message_for_which_no_layer_waits() -> None:
-    weights = 4 * (2 * 2 * 9 + 2)
-    for waiting, begun, apart in on_ranks(2, _messages):
-        assert waiting == []
-        assert begun == [weights]
-        assert apart < 1e-12
-
-
 def _captured() -> float:
     whole, model = Net(), partition(Net(), "1x2")
     x, y = batches(1)

@@ -16,7 +16,7 @@ from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.ops.contrast import gaussian_means
-from cotswold.ops.pooling import box_sum, box_sum_adjoint
+from cotswold.ops.pooling import WIDEST, box_sum, box_sum_adjoint
 
 PAPER = Smoothing(5)
 
@@ -26,6 +26,16 @@ def test_pooling_equals_its_reference(case: tuple[Smoothing, MapShape], images: 
     smoothing, shape = case
     x = random_map(shape, images)
     torch.testing.assert_close(ops.l2_pool(x, smoothing, epsilon), reference.l2_pool(x, smoothing, epsilon))
+
+
+@pytest.mark.parametrize("size", [WIDEST, WIDEST + 1])
+def test_windows_beyond_the_largest_kernel_are_pooled_too(size: int) -> None:
+    smoothing = Smoothing(size, keep=True)
+    x = random_map(MapShape(2, 24, 9), 3).requires_grad_()
+    got, right = (pool(x, smoothing, 1e-3) for pool in (ops.l2_pool, reference.l2_pool))
+    torch.testing.assert_close(got, right)
+    slopes = [torch.autograd.grad(one.cos().sum(), x)[0] for one in (got, right)]
+    torch.testing.assert_close(*slopes)
 
 
 @given(smoothed_maps(), st.integers(0, 3), st.floats(0.01, 1.0))

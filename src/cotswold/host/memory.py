@@ -46,8 +46,8 @@ def keep_freed_memory(limit_bytes: int = 512 << 20) -> bool:
 
     By default, glibc returns blocks of more than 32 MiB to the operating system as soon as they are freed. A
     training step then gets each page of its gradients again, by a page fault, and the system fills it with
-    zeros. With a limit, freed blocks stay with the process until it ends. So other processes cannot use them, and
-    the process stays as large as its largest step. The setting applies to the whole process, to every
+    zeros. With a limit, freed blocks stay with the process until it ends. So other processes cannot use them,
+    and the process stays as large as its largest step. The setting applies to the whole process, to every
     library in it.
 
     `cotswold.train` and the servers call this function; call it once at the start of a loop of your own.

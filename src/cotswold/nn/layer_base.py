@@ -190,7 +190,8 @@ def is_sharded(values: Tensor) -> Any:
 
 def autocast(*tensors: Tensor) -> list[Tensor]:
     """Cast tensors to autocast's dtype if enabled, as for torch.nn.Conv2d (float64 stays)."""
-    return [t.to(_compute_dtype(t)) for t in tensors]
+    wanted = [(each, _compute_dtype(each)) for each in tensors]
+    return [each if each.dtype == dtype else each.to(dtype) for each, dtype in wanted]
 
 
 def _compute_dtype(values: Tensor) -> torch.dtype:

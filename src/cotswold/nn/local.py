@@ -169,8 +169,7 @@ class _LocallyConnected(Layer):
 
     def _respond(self, x: Tensor) -> Tensor:
         x, weight, *bias = autocast(x, self.weight, *([] if self.bias is None else [self.bias]))
-        x = x.reshape(*x.shape[:2], *self._volume(self.input_size))
-        maps = x.transpose(1, 2).flatten(1, 2)
+        maps = x if self.axes == 2 else self._maps(x)
         if len(self._planes) > 1:
             maps = ops.images_last(maps)
         responses = []
@@ -189,7 +188,13 @@ class _LocallyConnected(Layer):
         maps_behind = [each for response in responses for each in response.chunk(behind, 1)]
         return torch.stack(maps_behind, 2)
 
+    def _maps(self, x: Tensor) -> Tensor:
+        """Return maps ``(image, plane * channel, y, x)``."""
+        return x.reshape(*x.shape[:2], *self._volume(self.input_size)).transpose(1, 2).flatten(1, 2)
+
     def _read(self, maps: Tensor, plane: _Plane) -> Tensor:
+        if len(self._planes) == 1 and plane.inputs == (0, maps.shape[1] // self.in_channels):
+            return maps
         start, stop = (edge * self.in_channels for edge in plane.inputs)
         return maps[:, start:stop]
 

@@ -18,17 +18,19 @@ from cotswold.kernels.operands import map_strides
 from cotswold.ops import flops, products
 from cotswold.ops.local import (
     Code,
-    adjoint_of,
+    arranged_gradient,
+    arranged_input,
     check_filters,
     check_map,
     check_same_dtype_and_device,
     decode,
     encode,
+    input_gradient,
     local_product,
     outer_of,
 )
 from cotswold.ops.memory_format import empty_map, neurons_to_map
-from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, compute, differentiate, refuse_forward_mode
 
 Activation = Literal["identity", "tanh", "sigmoid", "relu"]
 """Activation applied to the sums; ``identity`` leaves them unchanged."""
@@ -60,7 +62,8 @@ def _apply_with_local(x: Tensor, filters: Tensor, biases: Tensor, code: Code, ac
 
 
 @fallback_to_torch
-def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, activation: str) -> Tensor:
+def _activated(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int], activation: str) -> Tensor:
+    layer = decode(tuple(code))
     if not has_cpu_kernel(x) or not products.supports_epilogue(x, layer, activation):
         y = products.product(x, filters, layer).add_(neurons_to_map(biases, layer))
         return _TORCH_ACTIVATIONS[activation](y)
@@ -68,6 +71,7 @@ def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, ac
 
     filters, biases = filters.contiguous(), biases.contiguous()
     out = empty_map(x, x.shape[0], products.output_of(layer))
+    x = products.arranged_if_small(x)
     if map_strides(x) is not None:
         kernels.product_with_activation(x, filters, biases, layer, out, activation)
         return out
@@ -85,7 +89,7 @@ def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, ac
 @torch.library.custom_op("cotswold::local_activated", mutates_args=())
 def _activated_op(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int], activation: str) -> Tensor:
     refuse_forward_mode("local_layer", x, filters, biases)
-    return _activated(x, filters, biases, decode(tuple(code)), activation)
+    return _activated(x, filters, biases, code, activation)
 
 
 @_activated_op.register_fake
@@ -96,8 +100,7 @@ def _(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int], activatio
 class _Activated(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, filters: Tensor, biases: Tensor, code: Code, activation: str) -> Tensor:
-        out: Tensor = _activated_op(x, filters, biases, code, activation)
-        return out
+        return compute(_activated_op, _activated, x, filters, biases, code, activation)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Code, str], output: Tensor) -> None:
@@ -109,9 +112,9 @@ class _Activated(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, filters, *saved = ctx.saved_tensors
         to_x, to_filters, to_biases, *_ = ctx.needs_input_grad
-        delta = _SLOPES[ctx.activation](grad, *saved)
+        delta = _SLOPES[ctx.activation](arranged_gradient(grad, x, filters), *saved)
         return (
-            adjoint_of(delta, filters.conj(), ctx.code) if to_x else None,
+            input_gradient(delta, filters.conj(), ctx.code, x) if to_x else None,
             outer_of(delta, x.conj(), ctx.code) if to_filters else None,
             bias_gradient(delta, ctx.code) if to_biases else None,
             None,
@@ -174,7 +177,8 @@ def local_layer(
     check_same_dtype_and_device("local_layer", x, filters)
     check_same_dtype_and_device("local_layer", x, biases)
     flops.announce()
-    return apply("local_layer", _Activated, x, filters, biases, encode(layer), activation)
+    seen = arranged_input(x, filters)
+    return apply("local_layer", _Activated, seen, filters, biases, encode(layer), activation)
 
 
 def fused_linear(x: Tensor, weights: Tensor, biases: Tensor, activation: Activation = "identity") -> Tensor:

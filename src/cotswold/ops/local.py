@@ -16,8 +16,8 @@ from torch import Tensor
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.ops import flops, products
-from cotswold.ops.memory_format import empty_map
-from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
+from cotswold.ops.memory_format import empty_map, images_last, ordered_as
+from cotswold.ops.reverse_mode import apply, compute, differentiate, is_eager, refuse_forward_mode
 
 Code = tuple[int, ...]
 
@@ -39,10 +39,14 @@ def decode(code: Code) -> BlockLocal:
     return BlockLocal(MapShape(*code[:3]), Window(*code[3:7]), Window(*code[7:11]), *code[11:])
 
 
+def _product(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
+    return products.product(x, filters, decode(tuple(code)))
+
+
 @torch.library.custom_op("cotswold::local_product", mutates_args=())
 def _product_op(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
     refuse_forward_mode("local_product", x, filters)
-    return products.product(x, filters, decode(tuple(code)))
+    return _product(x, filters, code)
 
 
 @_product_op.register_fake
@@ -50,10 +54,14 @@ def _(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
     return empty_map(x, x.shape[0], decode(tuple(code)).output)
 
 
+def _adjoint(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
+    return products.adjoint(y, filters, decode(tuple(code)))
+
+
 @torch.library.custom_op("cotswold::local_adjoint", mutates_args=())
 def _adjoint_op(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
     refuse_forward_mode("local_adjoint", y, filters)
-    return products.adjoint(y, filters, decode(tuple(code)))
+    return _adjoint(y, filters, code)
 
 
 @_adjoint_op.register_fake
@@ -61,15 +69,40 @@ def _(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
     return empty_map(y, y.shape[0], decode(tuple(code)).input)
 
 
+def _outer(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
+    return products.outer(delta, x, decode(tuple(code)))
+
+
 @torch.library.custom_op("cotswold::local_outer", mutates_args=())
 def _outer_op(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
     refuse_forward_mode("local_outer", delta, x)
-    return products.outer(delta, x, decode(tuple(code)))
+    return _outer(delta, x, code)
 
 
 @_outer_op.register_fake
 def _(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
     return x.new_empty(decode(tuple(code)).filters_shape)
+
+
+def arranged_gradient(grad: Tensor, *operands: Tensor) -> Tensor:
+    """Return a gradient of responses with images last: arranged once for all products of a backward pass."""
+    return images_last(grad) if is_eager(grad, *operands) and products.reads_images_last(grad) else grad
+
+
+def arranged_input(x: Tensor, filters: Tensor) -> Tensor:
+    """Return the input with images last, if backward needs this copy, too, and it is no larger than filters.
+
+    Autograd then keeps the copy instead of ``x``. A larger input is copied in parts, in forward and in
+    backward.
+    """
+    if not (torch.is_grad_enabled() and filters.requires_grad and is_eager(x, filters)):
+        return x
+    return images_last(x) if x.nbytes <= filters.nbytes and products.reads_images_last(x) else x
+
+
+def input_gradient(grad: Tensor, filters: Tensor, code: Code, x: Tensor) -> Tensor:
+    """Return the gradient of an input, in the memory order of the input."""
+    return ordered_as(adjoint_of(grad, filters, code), x)
 
 
 def _apply_per_slice(
@@ -107,8 +140,7 @@ def _fold(
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, filters: Tensor, code: Code) -> Tensor:
-        out: Tensor = _product_op(x, filters, code)
-        return out
+        return compute(_product_op, _product, x, filters, code)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
@@ -119,8 +151,9 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, filters = ctx.saved_tensors
         to_x, to_filters, _ = ctx.needs_input_grad
+        grad = arranged_gradient(grad, x, filters)
         return (
-            adjoint_of(grad, filters.conj(), ctx.code) if to_x else None,
+            input_gradient(grad, filters.conj(), ctx.code, x) if to_x else None,
             outer_of(grad, x.conj(), ctx.code) if to_filters else None,
             None,
         )
@@ -137,8 +170,7 @@ class _Product(torch.autograd.Function):
 class _Adjoint(torch.autograd.Function):
     @staticmethod
     def forward(y: Tensor, filters: Tensor, code: Code) -> Tensor:
-        out: Tensor = _adjoint_op(y, filters, code)
-        return out
+        return compute(_adjoint_op, _adjoint, y, filters, code)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
@@ -167,8 +199,7 @@ class _Adjoint(torch.autograd.Function):
 class _Outer(torch.autograd.Function):
     @staticmethod
     def forward(delta: Tensor, x: Tensor, code: Code) -> Tensor:
-        out: Tensor = _outer_op(delta, x, code)
-        return out
+        return compute(_outer_op, _outer, delta, x, code)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
@@ -260,7 +291,7 @@ def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     check_filters("local_product", filters, layer)
     check_same_dtype_and_device("local_product", x, filters)
     flops.announce()
-    return apply("local_product", _Product, x, filters, encode(layer))
+    return apply("local_product", _Product, arranged_input(x, filters), filters, encode(layer))
 
 
 def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:

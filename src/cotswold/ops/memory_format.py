@@ -7,6 +7,7 @@ Does not know: what is computed from a map.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import map_strides
-from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, compute, is_eager, refuse_forward_mode
 
 
 def empty_map(like: Tensor, images: int, shape: MapShape, dtype: torch.dtype | None = None) -> Tensor:
@@ -70,6 +71,27 @@ def images_first(x: Tensor) -> Tensor:
     return x if x.is_contiguous() else apply("images_first", _Ordered, x, "images_first")
 
 
+def ordered_as(x: Tensor, other: Tensor) -> Tensor:
+    """Return the same values in the memory order of a map of the same shape: images first or channels last.
+
+    Torch would convert a gradient later, several times as slowly. In any other order, ``x`` is returned.
+    """
+    return _in_order(x, _order_of(other)) if is_eager(x, other) else x
+
+
+def _order_of(x: Tensor) -> str:
+    """Return the operation that gives a map with images last the memory order of ``x``; empty for none."""
+    if map_strides(x) is not None:
+        return ""
+    if x.is_contiguous():
+        return "images_first"
+    return "channels_last" if x.is_contiguous(memory_format=torch.channels_last) else ""
+
+
+def _in_order(x: Tensor, order: str) -> Tensor:
+    return apply(order, _Ordered, x, order) if order and map_strides(x) is not None else x
+
+
 def _check(x: Tensor) -> None:
     if x.dim() != 4:
         raise GeometryError(f"a map must have shape (image, channel, y, x), got {tuple(x.shape)}")
@@ -81,10 +103,20 @@ def images_last_no_grad(x: Tensor) -> Tensor:
     if map_strides(x) is not None:
         return x
     out = _empty_as(x)
-    if _is_transposable(x) and x[0, 0].is_contiguous():
+    if not _is_transposable(x):
+        return out.copy_(x)
+    if x[0, 0].is_contiguous():
         _transpose(x, out, to_last=True)
-        return out
-    return out.copy_(x)
+    elif x.is_contiguous(memory_format=torch.channels_last):  # a matrix of images and all their values
+        _transpose(_as_columns(x), _as_columns(out), to_last=True)
+    else:
+        out.copy_(x)
+    return out
+
+
+def _as_columns(x: Tensor) -> Tensor:
+    """Return a map whose memory is ordered ``[y][x][channel]`` as one of channels alone."""
+    return x.permute(0, 2, 3, 1).flatten(1)[:, :, None, None]
 
 
 def _empty_as(x: Tensor) -> Tensor:
@@ -105,11 +137,15 @@ def _transpose(first: Tensor, last: Tensor, to_last: bool) -> None:
     layout.copy(first, last, to_last, here, torch.get_num_threads())
 
 
+def _new_images_last(x: Tensor) -> Tensor:
+    out = images_last_no_grad(x)
+    return out.clone() if out is x else out
+
+
 @torch.library.custom_op("cotswold::images_last", mutates_args=())
 def _last_op(x: Tensor) -> Tensor:
     refuse_forward_mode("images_last", x)
-    out = images_last_no_grad(x)
-    return out.clone() if out is x else out
+    return _new_images_last(x)
 
 
 @_last_op.register_fake
@@ -132,6 +168,15 @@ def _images_first(x: Tensor) -> Tensor:
     return out
 
 
+@fallback_to_torch
+def _channels_last(x: Tensor) -> Tensor:
+    if not _is_transposable(x) or map_strides(x) is None or not x.permute(0, 2, 3, 1)[:1].is_contiguous():
+        return x.clone(memory_format=torch.channels_last)
+    out = torch.empty_like(x, memory_format=torch.channels_last)
+    _transpose(_as_columns(out), _as_columns(x), to_last=False)
+    return out
+
+
 @_first_op.register_fake
 def _(x: Tensor) -> Tensor:
     return x.new_empty(x.shape)
@@ -140,23 +185,27 @@ def _(x: Tensor) -> Tensor:
 class _Ordered(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, name: str) -> Tensor:
-        out: Tensor = _OPS[name](x)
-        return out
+        return compute(*_OPS[name], x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
-        """Save nothing: the gradient does not depend on the order."""
+        """Save only the order of the input: values of the gradient do not depend on it."""
+        ctx.order = _order_of(inputs[0]) if is_eager(inputs[0]) else ""
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad, None
+        return _in_order(grad, ctx.order) if ctx.order and is_eager(grad) else grad, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int, None], x: Tensor, name: str) -> tuple[Tensor, int]:
         return torch.stack([apply(name, _Ordered, one, name) for one in x.unbind(in_dims[0])]), 0
 
 
-_OPS = {"images_last": _last_op, "images_first": _first_op}
+_OPS: dict[str, tuple[Any, Callable[[Tensor], Tensor]]] = {
+    "images_last": (_last_op, _new_images_last),
+    "images_first": (_first_op, _images_first),
+    "channels_last": (_channels_last, _channels_last),
+}
 
-for _op in _OPS.values():
+for _op in (_last_op, _first_op):
     _op.register_autograd(lambda ctx, grad: grad)

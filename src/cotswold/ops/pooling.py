@@ -73,6 +73,14 @@ def workers(x: Tensor) -> Workers:
     return Workers(x.shape[0], name_of(x.dtype), here, torch.get_num_threads())
 
 
+WIDEST = 21
+"""Largest window with a kernel, which is compiled for the window; torch sums over larger ones."""
+
+
+def _has_kernel(x: Tensor, smoothing: Smoothing) -> bool:
+    return smoothing.size <= WIDEST and has_cpu_kernel(x)
+
+
 @lru_cache(maxsize=256)
 def _output(smoothing: Smoothing, channels: int, height: int, width: int) -> MapShape:
     """Cached output shape of a window; not for code that a compiler traces."""
@@ -87,7 +95,7 @@ def _pool_op(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
 
 @fallback_to_torch
 def _pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
-    if not has_cpu_kernel(x):
+    if not _has_kernel(x, smoothing):
         return _plain_pool(x, smoothing, epsilon)
     from cotswold.kernels.maps import pool
 
@@ -119,7 +127,7 @@ def _gradient_op(
 
 @fallback_to_torch
 def _gradient(grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float) -> Tensor:
-    if not has_cpu_kernel(x):
+    if not _has_kernel(x, smoothing):
         return _plain_gradient(grad, pooled, x, smoothing, weight)
     from cotswold.kernels.maps import pool_gradient
 
@@ -276,15 +284,23 @@ def check_range(value: float, least: float, most: float, what: str, dtype: torch
         raise UserError(f"{what}, from {least:.3g} to {most:.3g} for {dtype}, got {value}")
 
 
-def _check_epsilon(epsilon: float, dtype: torch.dtype) -> None:
+def check_epsilon(epsilon: float, dtype: torch.dtype) -> None:
+    """Raise UserError unless ``epsilon`` is positive and finite in a dtype."""
     what = "l2_pool needs a positive epsilon under the root, such as 1e-6"
     check_range(epsilon, *positive_range(dtype), what, dtype)
 
 
 def pooled_values(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
     """`l2_pool` for use inside an operation: not differentiable."""
-    _check_epsilon(epsilon, x.dtype)
+    check_epsilon(epsilon, x.dtype)
     return _pool(x, smoothing, epsilon)
+
+
+def pooling_gradient(
+    x: Tensor, pooled: Tensor, smoothing: Smoothing, grad: Tensor | None, weight: float
+) -> Tensor:
+    """`pool_backward` for use inside an operation: not differentiable."""
+    return _gradient(grad, pooled, x, smoothing, weight)
 
 
 def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
@@ -309,6 +325,6 @@ def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
         Coates et al. 2013, section 3.
     """
     x = images_last(x)
-    _check_epsilon(epsilon, x.dtype)
+    check_epsilon(epsilon, x.dtype)
     smoothing.output(MapShape(*x.shape[1:]))
     return apply("l2_pool", _L2Pool, x, smoothing.size, smoothing.keep, epsilon)

@@ -21,6 +21,8 @@ from cotswold.kernels.operands import map_strides
 from cotswold.ops import batched
 from cotswold.ops.memory_format import empty_map, images_last_no_grad, neurons_to_map
 
+BANDS_FROM_BYTES = 1 << 20
+"""Bytes of a map from which it is copied in bands."""
 BANDS_MOST = 4
 LEAST_BLOCK_ROWS = 6
 """Least block rows of a band: input rows that two bands share are copied for each."""
@@ -35,12 +37,13 @@ def output_of(layer: BlockLocal) -> MapShape:
 @fallback_to_torch
 def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``Wx``, the map of responses."""
-    if not has_product_kernel(x) and not has_cuda_kernel(x):
+    if not reads_images_last(x):
         return batched.product(x, filters, layer)
     filters, out = filters.contiguous(), empty_map(x, x.shape[0], output_of(layer))
     if x.is_cuda:
         cuda.product(images_last_no_grad(x), filters, layer, out)
         return out
+    x = arranged_if_small(x)
     if map_strides(x) is not None:
         _kernels().product(x, filters, layer, out)
         return out
@@ -123,6 +126,16 @@ def _intersects(only: Region, shape: tuple[int, int]) -> bool:
     return inside < shape[0] * shape[1] if only.is_outside else inside > 0
 
 
+def reads_images_last(x: Tensor) -> bool:
+    """True if kernels compute products of a tensor: they read maps with images last."""
+    return has_product_kernel(x) or has_cuda_kernel(x)
+
+
+def arranged_if_small(x: Tensor) -> Tensor:
+    """Return a small map with images last; a large one is copied in bands."""
+    return images_last_no_grad(x) if x.nbytes < BANDS_FROM_BYTES else x
+
+
 def for_each_band(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor, slice], None]) -> None:
     """Process a layer in bands of block rows; pass each band its input (images last) and its block rows.
 
@@ -140,7 +153,7 @@ def for_each_band(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, T
 @fallback_to_torch
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``W'y`` on the input map; overlapping fields are summed."""
-    if not has_product_kernel(y) and not has_cuda_kernel(y):
+    if not reads_images_last(y):
         return batched.adjoint(y, filters, layer)
     y, filters = images_last_no_grad(y), filters.contiguous()
     out = empty_map(y, y.shape[0], layer.input)
@@ -154,7 +167,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 @fallback_to_torch
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``δx'`` summed over images: the filters' gradient, 0 for weights that read only padding."""
-    if not has_product_kernel(x) and not has_cuda_kernel(x):
+    if not reads_images_last(x):
         return batched.outer(delta, x, layer)
     delta, x = images_last_no_grad(delta), images_last_no_grad(x)
     padded = any((layer.y.pad_before, layer.y.pad_after, layer.x.pad_before, layer.x.pad_after))

@@ -26,27 +26,14 @@ from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.local import check_map, check_same_dtype_and_device
 from cotswold.ops.memory_format import images_last_no_grad, neurons_to_map
-from cotswold.ops.pooling import box_sum_adjoint, pooled_values
+from cotswold.ops.pooling import check_epsilon, pooled_values, pooling_gradient
 from cotswold.ops.products import adjoint, product
 from cotswold.ops.runs import BlockRun, row_runs
 from cotswold.ops.state import StackObjective, StackReport, StackState, StepRule
+from cotswold.ops.step_passes import add_scaled, dot, penalty, scale, subtract, total
 
 GRADIENT_ELEMENTS = 1 << 19
 """Elements of the gradient held at a time (at least one block): 2 MiB of float32, to stay in cache."""
-
-
-def dot(a: Tensor, b: Tensor) -> Tensor:
-    """Return ``<a, b>`` of two maps, row by row, so that the order of the sum does not depend on threads."""
-    wide = accumulation_dtype(a.dtype)
-    rows = (x.permute(2, 3, 1, 0).flatten(1).to(wide) for x in (a, b))
-    product: Tensor = torch.linalg.vecdot(*rows).sum(dtype=torch.float64)
-    return product
-
-
-def total(a: Tensor) -> Tensor:
-    """Return the sum of a map in float64, row by row."""
-    rows = a.permute(2, 3, 1, 0).flatten(1).sum(1, dtype=accumulation_dtype(a.dtype))
-    return rows.sum(dtype=torch.float64)
 
 
 def inverse_norms(state: StackState, layer: BlockLocal) -> Tensor:
@@ -56,11 +43,7 @@ def inverse_norms(state: StackState, layer: BlockLocal) -> Tensor:
 
 def respond(state: StackState, batch: Tensor, layer: BlockLocal) -> Tensor:
     """Return ``αWx``, where x is the batch times the gain."""
-    return _respond(state, batch, layer, inverse_norms(state, layer))
-
-
-def _respond(state: StackState, batch: Tensor, layer: BlockLocal, unit: Tensor) -> Tensor:
-    scale = (unit * (state.alpha * state.gain)).to(batch.dtype)
+    scale = (inverse_norms(state, layer) * (state.alpha * state.gain)).to(batch.dtype)
     return product(batch, state.filters, layer).mul_(scale)
 
 
@@ -104,27 +87,29 @@ class InMemoryFilterAccess:
 
     def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``αWx`` and ``W'αWx``."""
-        unit = inverse_norms(self.state, self.layer)
-        z = _respond(self.state, batch, self.layer, unit)
-        return z, adjoint(z * unit.to(z.dtype), self.state.filters, self.layer)
+        state, unit = self.state, inverse_norms(self.state, self.layer)
+        z = product(batch, state.filters, self.layer)
+        return z, adjoint(scale(z, unit * (state.alpha * state.gain), unit), state.filters, self.layer)
 
-    def add_residual(self, to_z: Tensor, residual: Tensor) -> None:
-        """Add W times the residual to the responses' gradient."""
-        unit = inverse_norms(self.state, self.layer).to(residual.dtype)
-        to_z.add_(product(residual, self.state.filters, self.layer).mul_(unit))
+    def add_residual(self, to_z: Tensor, residual: Tensor, factor: Tensor | None = None) -> None:
+        """Add W times the residual to the responses' gradient, then multiply it by a factor [1]."""
+        seen = product(residual, self.state.filters, self.layer)
+        add_scaled(to_z, seen, inverse_norms(self.state, self.layer), factor)
 
     def step(self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule) -> None:
-        """Update filters, momentum and norms by a complete gradient, which is overwritten."""
-        (to_z, batch), alpha = encoding, self.state.alpha
-        to_z.mul_((alpha * self.state.gain).to(to_z.dtype))
-        _move_filters(self.state, self.layer, decoding, (to_z, batch), alpha, rule)
+        """Update filters, momentum and norms by a complete gradient, times α and the gain."""
+        _move_filters(self.state, self.layer, decoding, encoding, self.state.alpha, rule)
 
     def move(
         self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule, encode: bool
     ) -> Tensor | None:
         """See `FilterAccess.move`."""
-        self.add_residual(encoding[0], decoding[1])
-        encoded = decode(encoding[0], self.state, self.layer) if encode else None
+        (_, residual), (to_z, _), whole = decoding, encoding, self.state.alpha * self.state.gain
+        self.add_residual(to_z, residual, None if encode else whole)
+        encoded = None
+        if encode:
+            encoded = decode(to_z, self.state, self.layer)
+            to_z.mul_(whole.to(to_z.dtype))
         self.step(decoding, encoding, rule)
         return encoded
 
@@ -211,8 +196,8 @@ def calibrate(
     state.alpha.fill_(1.0)
     z, decoded = passes.decode(batch)
     overlap, energy = state.gain * dot(decoded, batch), dot(decoded, decoded)
-    penalty = objective.sparsity * total(pooled_values(z, geometry.pool, objective.epsilon))
-    state.alpha.copy_(rules.floored_scale(overlap, energy, penalty).clamp(*rules.ALPHA_RANGE))
+    penalised = objective.sparsity * total(pooled_values(z, geometry.pool, objective.epsilon))
+    state.alpha.copy_(rules.floored_scale(overlap, energy, penalised).clamp(*rules.ALPHA_RANGE))
 
 
 @torch.no_grad()
@@ -260,30 +245,35 @@ def stack_step(
     passes = passes or InMemoryFilterAccess(state, geometry.filters)
 
     z, decoded = passes.decode(batch)
-    overlap, energy = gain * dot(decoded, batch), dot(decoded, decoded)
-    residual = decoded.addcmul_(batch, gain.to(dtype), value=-1)
-    reconstruction = dot(residual, residual) / images
-    residual.mul_(2 / images)  # now the gradient of the decoded map
-
-    pooled = pooled_values(z, geometry.pool, objective.epsilon)
-    penalty = objective.sparsity * total(pooled)
-    slope = _pooled_slope(pooled, geometry, objective.sparsity / images, upstream)
-    to_z = box_sum_adjoint(slope, z, geometry.pool).mul_(z)
-    del pooled, slope
-    encoded = passes.move((z, residual), (to_z, batch), rule, input_gradient)
+    overlap, energy, error = subtract(decoded, batch, gain, 2 / images)  # decoded becomes its own gradient
+    weight = objective.sparsity / images
+    summed, to_z = _pooled_gradient(z, geometry, objective.epsilon, weight, upstream)
+    penalised = objective.sparsity * summed
+    encoded = passes.move((z, decoded), (to_z, batch), rule, input_gradient)
 
     to_batch = None
     if encoded is not None:
-        to_batch = encoded.mul_(alpha.to(dtype)).sub_(residual).mul_(gain.to(dtype))
-    rules.alpha_step(state.alpha, overlap, energy, penalty, rule)
-    loss = reconstruction + penalty / images
-    return StackReport(loss, reconstruction, penalty / images, state.alpha.clone(), to_batch)
+        to_batch = encoded.mul_(alpha.to(dtype)).sub_(decoded).mul_(gain.to(dtype))
+    rules.alpha_step(state.alpha, gain * overlap, energy, penalised, rule)
+    reconstruction = error / images
+    loss = reconstruction + penalised / images
+    return StackReport(loss, reconstruction, penalised / images, state.alpha.clone(), to_batch)
 
 
-def _pooled_slope(pooled: Tensor, geometry: StackGeometry, weight: float, upstream: Tensor | None) -> Tensor:
-    """Gradient of the pooled map divided by the pooled map: of its weighted sum and of further losses."""
-    if upstream is None:
-        return weight / pooled
+def _pooled_gradient(
+    z: Tensor, geometry: StackGeometry, epsilon: float, weight: float, upstream: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return the sum of the pooled map, and the gradient by z of its weighted sum and of further losses."""
+    if upstream is None and geometry.pool.size == 1:
+        check_epsilon(epsilon, z.dtype)
+        return penalty(z, epsilon, weight)
+    pooled = pooled_values(z, geometry.pool, epsilon)
+    above = None if upstream is None else _loss_gradient(pooled, geometry, upstream)
+    return total(pooled), pooling_gradient(z, pooled, geometry.pool, above, weight)
+
+
+def _loss_gradient(pooled: Tensor, geometry: StackGeometry, upstream: Tensor) -> Tensor:
+    """Gradient of further losses by the pooled map."""
     check_map("the upstream gradient", upstream, geometry.output)
     if upstream.shape[0] != pooled.shape[0]:
         raise GeometryError(
@@ -291,9 +281,7 @@ def _pooled_slope(pooled: Tensor, geometry: StackGeometry, weight: float, upstre
         )
     check_same_dtype_and_device("a stack", upstream, pooled)
     above = images_last_no_grad(upstream)
-    if geometry.norm.size > 1:
-        above = contrast_norm_backward(above, pooled, geometry.norm, FLOOR)
-    return (above + weight) / pooled
+    return above if geometry.norm.size == 1 else contrast_norm_backward(above, pooled, geometry.norm, FLOOR)
 
 
 @fallback_to_torch

@@ -69,6 +69,10 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             is_step = event.get("step_unit", "steps") == "steps"
             place = f"step {event['step']}" if is_step else f"{event['step']:,} samples"
             return f"resumed after {place}{grid}{before}{note}"
+        case "frozen_outputs" if event.get("kept_in"):
+            size = bytes_in_words(as_number(event["bytes"]))
+            where = "memory" if event["kept_in"] == "memory" else "a file on the disk"
+            return f"outputs of frozen stacks are kept in {where}: {event['samples']:,} samples, {size}"
         case "already_complete":
             return f"the run is already complete: {event['reason']}"
         case "warning":

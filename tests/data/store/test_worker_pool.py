@@ -55,3 +55,22 @@ def test_pools_of_two_threads_leave_the_main_module_and_the_environment_as_they_
         pickle.dumps(InMain())
     assert seen == [("1", "none")] * 8
     assert vars(main) == about and dict(os.environ) == environment
+
+
+class Counting(Telling):
+    """Work that finds as many broken samples in a shard as its number says, and returns what `write` gets."""
+
+    def measure(self, shard: StoreShard) -> Any:
+        return None, dict.fromkeys(range(shard.number + 1), "broken")
+
+    def write(self, shard: StoreShard, transform: None, broken: Any) -> Any:
+        return None, broken
+
+
+def test_shards_that_were_measured_beyond_the_estimate_are_not_decoded_again() -> None:
+    shards = [StoreShard("train", n, n, 1, np.array([n])) for n in range(8)]  # type: ignore[arg-type]  # nobody reads it
+    with WorkerPool(Counting(), 2) as pool:
+        first, (_, broken) = next(pool.measure(shards))
+        given = [found for _, (_, found) in pool.write(shards, None, {first.key: broken})]
+    measured = 4  # two for each process
+    assert given == [dict.fromkeys(range(n + 1), "broken") for n in range(measured)] + [None] * (8 - measured)

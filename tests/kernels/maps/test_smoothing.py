@@ -77,12 +77,11 @@ def by_torch(call: Call, x: Tensor, y: Tensor) -> Tensor:
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Divide small maps into tasks too, of few rows and few lanes."""
     for module in (pool_kernels, normalisation):
-        monkeypatch.setattr(module, "SERIAL_BELOW", 0)
         monkeypatch.setattr(module, "LEAST_ROWS", 1)
-        monkeypatch.setattr(module, "CACHED_BYTES", 1)
+    monkeypatch.setattr(tasks, "SERIAL_BELOW", 0)
+    monkeypatch.setattr(normalisation, "CACHED_BYTES", 1)
     monkeypatch.setattr(pool_kernels, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(pool_kernels, "LEAST_COLUMNS", 3)
-    monkeypatch.setattr(pool_kernels, "WALK_COLUMNS", 3)
+    monkeypatch.setattr(pool_kernels, "PART_COLUMNS", 3)
 
 
 @pytest.fixture

@@ -70,7 +70,9 @@ class Guard:
         self.regions.append(region)
         start = ctypes.addressof(ctypes.c_char.from_buffer(region))
         inner = start + mmap.PAGESIZE
-        _numbers(inner, pages // dtype.itemsize, dtype).fill_(float("nan"))
+        _numbers(inner, pages // dtype.itemsize, dtype).fill_(
+            float("nan") if dtype.is_floating_point else 255
+        )
         first = inner + (pages - size if self.at_end else 0)
         if content is not None:
             _numbers(first, count, dtype).copy_(content)
@@ -90,7 +92,7 @@ class Guard:
             channel = images + pitch
             strides = 1, channel, width * channels * channel, channels * channel
             count = (height * width * channels - 1) * channel + images
-        content = torch.full((count,), float("nan"), dtype=x.dtype)
+        content = torch.full((count,), float("nan") if x.is_floating_point() else 255, dtype=x.dtype)
         content.as_strided(x.shape, strides).copy_(x)
         found = self.numbers(count, x.dtype, content if filled else None, shifted)
         return found.as_strided(x.shape, strides)

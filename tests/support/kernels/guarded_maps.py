@@ -19,8 +19,8 @@ from tests.support.kernels.operations import DTYPES, processors, same_bits
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels.maps import norms, pooling
+from cotswold.geometry import MapShape, Smoothing, Window
+from cotswold.kernels.maps import max_pooling, norms, pooling, tasks
 from cotswold.kernels.maps.normalisation import Normalisation
 from cotswold.kernels.maps.tasks import Workers
 from cotswold.ops.contrast import _bands
@@ -102,6 +102,30 @@ def smoothed(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
         between(guard, pitch, work, read, [ops.images_last(torch.empty_like(like))])
 
 
+def maxima(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
+    """Run max pooling and its gradient on one random map."""
+    images, shape = chance.randint(1, 80), MapShape(*(chance.randint(1, 12) for _ in range(3)))
+    sizes = [chance.randint(1, min(extent, 4)) for extent in (shape.height, shape.width)]
+    y, x = (Window(one, chance.randint(1, 3), one // 2, one // 2) for one in sizes)
+    pitch, relu = chance.choice([0, 0, 3]), chance.random() < 0.5
+    processor, threads = chance.choice(processors()), chance.choice([1, 2])
+    print(images, shape, y, x, pitch, relu, dtype, processor.isa, threads, guard.at_end, flush=True)
+    who = Workers(images, str(dtype).removeprefix("torch."), processor, threads)
+    outer = MapShape(shape.channels, y.outputs(shape.height), x.outputs(shape.width))
+    map_, best = random_maps([shape, outer], images, dtype)
+    places = torch.randint(0, y.size * x.size, best.permute(2, 3, 1, 0).shape).to(torch.uint8)
+    places = places.permute(3, 2, 0, 1)
+
+    def pool(read: list[Tensor], written: list[Tensor]) -> None:
+        max_pooling.max_pool(read[0], written[0], written[1], (y, x), relu, who)
+
+    def slope(read: list[Tensor], written: list[Tensor]) -> None:
+        max_pooling.max_pool_gradient(read[0], read[1], written[0], (y, x), who)
+
+    between(guard, pitch, pool, [map_], [torch.empty_like(best), torch.empty_like(places)])
+    between(guard, pitch, slope, [best, places], [torch.empty_like(map_)])
+
+
 def filtered(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
     """Run norms of filters, and filters times numbers."""
     shape = (chance.randint(1, 3), chance.randint(1, 80), chance.randint(1, 70))
@@ -124,10 +148,11 @@ def main(seed: str, cases: int) -> None:
     """Run cases that must not crash."""
     chance = random.Random(seed)
     torch.manual_seed(0)
-    pooling.SERIAL_BELOW = 1
+    tasks.SERIAL_BELOW = 1
     for _ in range(cases):
         dtype = chance.choice(DTYPES)
         smoothed(chance, Guard(chance.random() < 0.5), dtype)
+        maxima(chance, Guard(chance.random() < 0.5), dtype)
         filtered(chance, Guard(chance.random() < 0.5), dtype)
     print("alive")
 

@@ -83,7 +83,7 @@ def run(
 
 def bits(x: Tensor) -> Tensor:
     """Return numbers as integers, so that signs of zeros count; NaN lose sign and payload."""
-    kind = {torch.float32: torch.int32, torch.float64: torch.int64}[x.dtype]
+    kind = {torch.float32: torch.int32, torch.float64: torch.int64, torch.uint8: torch.uint8}[x.dtype]
     return torch.where(x.isnan(), torch.full_like(x, float("nan")), x).contiguous().view(kind)
 
 

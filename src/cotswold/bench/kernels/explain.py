@@ -34,6 +34,10 @@ class Explanation:
     reason: str
     milliseconds: dict[str, float]
     """Milliseconds of each measured candidate; empty if none was measured."""
+    lanes_filled: float | None
+    """Fraction of the lanes of vectors that compute results; None for torch. The lanes of `Wx` and `W'x` are
+    images (neurons in the kernel for small batches), those of `δx'` are neurons.
+    """
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,14 @@ def explained(shape: Shape) -> list[Explanation]:
     """The three products of a shape, with torch's number of threads; measures if no choice is known."""
     if available.backend() == "torch":
         kind, why = "torch.bmm", "our own kernels are off"
-        return [_explanation(shape, product, "torch", kind, "", why, {}) for product in PRODUCTS]
-    from cotswold.kernels.microkernels.driver import ADJOINT, OUTER, PRODUCT
+        return [
+            Explanation(shape.name, shape.images, product, "torch", kind, "", why, {}, None)
+            for product in PRODUCTS
+        ]
+    from cotswold.kernels.microkernels.driver import ADJOINT, OUTER, PRODUCT, PRODUCT_SMALL_BATCH
     from cotswold.kernels.products import run
+    from cotswold.kernels.products.cuts import round_up
+    from cotswold.kernels.products.problem import lanes_of, processor_of
 
     layer, like = shape.layer, torch.ones(1)
     x, y = (empty_map(like, shape.images, part).fill_(1) for part in (layer.input, layer.output))
@@ -85,16 +94,14 @@ def explained(shape: Shape) -> list[Explanation]:
     for product in PRODUCTS:
         problem, choice = run.tuned_choice(kinds[product], layer, x, y, filters)
         taken = {name: rounded(1e3 * seconds) for name, seconds in choice.seconds.items()}
+        kind, lanes = problem.kind, lanes_of(processor_of(), problem.dtype)
+        count = layer.neurons if kind in (OUTER, PRODUCT_SMALL_BATCH) else shape.images
+        filled = rounded(count / round_up(count, lanes))
+        tile, why = str(choice.tile), choice.reason
         found.append(
-            _explanation(shape, product, "llvm", problem.kind.name, str(choice.tile), choice.reason, taken)
+            Explanation(shape.name, shape.images, product, "llvm", kind.name, tile, why, taken, filled)
         )
     return found
-
-
-def _explanation(
-    shape: Shape, product: str, name: str, kind: str, tile: str, why: str, taken: dict[str, float]
-) -> Explanation:
-    return Explanation(shape.name, shape.images, product, name, kind, tile, why, taken)
 
 
 def described(words: str, images: int) -> Shape:

@@ -20,7 +20,8 @@ from cotswold.ops.filters import filter_norms
 from cotswold.ops.memory_format import empty_map
 from cotswold.ops.pooling import pool_backward
 from cotswold.ops.products import adjoint_at, product_of
-from cotswold.ops.step import InMemoryFilterAccess, dot
+from cotswold.ops.step import InMemoryFilterAccess
+from cotswold.ops.step_passes import dot
 
 FLOPS_MOST = 2e10
 """FLOPs of a timed product, at most; of larger layers only some blocks are timed."""

@@ -175,6 +175,7 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
             "product": one.product,
             "kernel": one.kind,
             "runs as": one.tile,
+            "lanes filled": "" if one.lanes_filled is None else f"{one.lanes_filled:.0%}",
             "why": one.reason,
             heading: "; ".join(f"{name}: {taken:.3g}" for name, taken in one.milliseconds.items()),
         }

@@ -13,7 +13,7 @@ import numpy as np
 
 from cotswold.data.loading.batch_source import BatchSource, StoreBatchSource
 from cotswold.data.loading.batching import Augment, Batch, BatchBuilder
-from cotswold.data.loading.order import Buffered, Split, buffer_samples
+from cotswold.data.loading.order import Buffered, Rows, Split, buffer_samples
 from cotswold.data.loading.prefetch import Prefetcher
 from cotswold.data.loading.shuffle_buffer import Epoch
 from cotswold.data.store.store import Store
@@ -95,7 +95,11 @@ class Reader:
         """Number of batches of this epoch returned so far."""
         self.waited_seconds = 0.0
         """Total time for which the caller has waited for batches, seconds."""
+        self.rows: list[int] = []
+        """The rows of the split in the batch returned last."""
         self._prefetcher: Prefetcher[Batch] | None = None
+        self._drawn: dict[int, tuple[int, Rows]] = {}
+        """For epochs that have begun, the first batch drawn and the rows from there on."""
 
     def __len__(self) -> int:
         """Return the number of batches in one epoch."""
@@ -116,7 +120,8 @@ class Reader:
         """Return the next batch, across epochs. Raises StoreError for a damaged chunk."""
         if self._prefetcher is None:
             # computing the order of an epoch takes as long as many batches, so it is prefetched
-            epochs = Prefetcher(self._epochs(self.epoch, self.position), 1)
+            self._drawn = {}
+            epochs = Prefetcher(self._epochs(self.epoch, self.position, self._drawn), 1)
 
             def stop() -> None:
                 epochs.close(wait=False)
@@ -130,8 +135,12 @@ class Reader:
             self.close()  # its thread has ended; the next call restarts at the same position
             raise
         self.waited_seconds += time.perf_counter() - begun
+        first, rows = self._drawn[self.epoch]
+        size = self._part[1] - self._part[0]
+        self.rows = rows[(self.position - first) * size :][:size].tolist()
         self.position += 1
         if self.position == len(self):
+            del self._drawn[self.epoch]
             self.epoch, self.position = self.epoch + 1, 0
         return batch
 
@@ -188,14 +197,17 @@ class Reader:
             **({} if self._augmentation is None else {"augmentation": self._augmentation.state()}),
         }
 
-    def _epochs(self, epoch: int, position: int) -> Generator[Epoch, None, None]:
-        """Yield epochs endlessly, from a position in the first."""
+    def _epochs(
+        self, epoch: int, position: int, drawn: dict[int, tuple[int, Rows]]
+    ) -> Generator[Epoch, None, None]:
+        """Yield epochs endlessly, from a position in the first, and enter them in ``drawn``."""
         last = self.samples if self._keep_last else len(self) * self._batch
         while True:
             rows = self._order.rows(epoch)[position * self._batch : last]
             first, stop = self._part
             if stop - first < self._batch:
                 rows = rows.reshape(-1, self._batch)[:, first:stop].reshape(-1)
+            drawn[epoch] = position, rows
             yield Epoch(epoch, rows, stop - first)
             epoch, position = epoch + 1, 0
 

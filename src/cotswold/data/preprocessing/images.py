@@ -236,6 +236,8 @@ class Transform:
         Returns:
             float32 of the same shape.
         """
+        if stored.dtype == np.float16:
+            return _singles(stored)
         values = stored.astype(np.float32)
         if stored.dtype == np.uint8:
             values *= np.float32(self.scale)
@@ -294,6 +296,23 @@ def _halves(values: Float32) -> NDArray[np.float16]:
     bits >>= 13
     halves: NDArray[np.float16] = (bits.astype(np.uint16) & 0x7FFF | signs).view(np.float16)
     return halves
+
+
+def _singles(halves: NDArray[np.float16]) -> Float32:
+    """Convert finite float16 to float32 without loss, in blocks that stay in cache.
+
+    NumPy's conversion takes five times as long, as long as all other steps of a batch.
+    """
+    singles = np.empty(halves.shape, np.float32)
+    source, target = np.ascontiguousarray(halves).view(np.int16).reshape(-1), singles.reshape(-1)
+    for start in range(0, len(source), _BATCH_VALUES // 4):
+        part = slice(start, start + _BATCH_VALUES // 4)
+        bits = target[part].view(np.int32)
+        bits[...] = source[part]
+        bits <<= 13
+        bits &= ~0x70000000  # copies of the sign in the exponent
+        target[part] *= np.float32(2**112)
+    return singles
 
 
 def _standardise_each(values: Float32) -> None:

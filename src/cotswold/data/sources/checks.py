@@ -53,13 +53,16 @@ def read_image(source: Source, index: int) -> tuple[str, Image.Image]:
 
     Raises BrokenImageError, and SourceError if a third-party source fails or returns no image.
     """
-    with wrap_source_errors(
-        source,
-        f"{name_of(source, index)} cannot be read",
-        "fix the source, or raise BrokenImageError in it to skip the sample",
-    ):
+    try:
         name = source.name(index)
         image: object = source.read(index)
+    except Exception:
+        with wrap_source_errors(
+            source,
+            f"{name_of(source, index)} cannot be read",
+            "fix the source, or raise BrokenImageError in it to skip the sample",
+        ):
+            raise
     if not isinstance(image, Image.Image):
         remedy = "; wrap an array in PIL.Image.fromarray" if isinstance(image, np.ndarray) else ""
         raise SourceError(

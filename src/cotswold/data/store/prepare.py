@@ -267,6 +267,8 @@ def _write_all(
     done = total - sum(len(shard.samples) for shard in left)
     for shard, (chunk, broken) in pool.write(left, transform, looked):
         journal.add(shard.key, chunk, broken)
+        with disk_full_named(journal.store):
+            sync(journal.store / shard.key)  # while the processes work on the next shards
         done += len(shard.samples)
         if progress is not None:
             progress(done, total)

@@ -107,7 +107,14 @@ class Workers(Generic[WorkT]):
             pool = self._pool
             yield from self._ordered((key, self._submit(pool, _apply, function, key)) for key in keys)
 
-    def _ordered(self, submitted: Iterator[tuple[KeyT, Future[T]]]) -> Iterator[tuple[KeyT, T]]:
+    def _ordered(
+        self,
+        submitted: Iterator[tuple[KeyT, Future[T]]],
+        abandoned: deque[tuple[KeyT, Future[T]]] | None = None,
+    ) -> Iterator[tuple[KeyT, T]]:
+        """Yield results in order. ``abandoned`` receives the calls in progress if the iteration ends early;
+        without it they are cancelled.
+        """
         waiting: deque[tuple[KeyT, Future[T]]] = deque()
         try:
             for pair in submitted:
@@ -124,24 +131,44 @@ class Workers(Generic[WorkT]):
                 "run the same command again to resume"
             ) from error
         finally:
-            for _, future in waiting:
-                future.cancel()
+            if abandoned is not None:
+                abandoned.extend(waiting)
+            else:
+                for _, future in waiting:
+                    future.cancel()
 
 
 class WorkerPool(Workers[ShardWork[SeenT, TransformT]]):
     """A pool that works on shards."""
 
+    def __init__(self, work: ShardWork[SeenT, TransformT], jobs: int) -> None:
+        super().__init__(work, jobs)
+        self._ahead: deque[tuple[StoreShard, Future[tuple[SeenT, BrokenSamples]]]] = deque()
+
     def measure(
         self, shards: Iterable[StoreShard]
     ) -> Iterator[tuple[StoreShard, tuple[SeenT, BrokenSamples]]]:
-        """Look at shards, in order; may be abandoned early."""
-        yield from self.map(_measure, shards)
+        """Look at shards, in order; may be abandoned early.
+
+        The processes then finish the shards that they were given, and `write` uses the results.
+        """
+        pool = self._pool
+        if pool is None:
+            yield from self.map(_measure, shards)
+        else:
+            calls = ((shard, self._submit(pool, _apply, _measure, shard)) for shard in shards)
+            yield from self._ordered(calls, self._ahead)
 
     def write(
         self, shards: Iterable[StoreShard], transform: TransformT, looked: Mapping[str, BrokenSamples]
     ) -> Iterator[tuple[StoreShard, tuple[Chunk, BrokenSamples]]]:
         """Write shards, in order; ``looked`` maps shards to the broken samples found by `measure`."""
-        words = ((shard, transform, looked.get(shard.key)) for shard in shards)
+        ahead = {shard.key: future for shard, future in self._ahead}
+
+        def broken(key: str) -> BrokenSamples | None:
+            return ahead[key].result()[1] if key in ahead else looked.get(key)
+
+        words = ((shard, transform, broken(shard.key)) for shard in shards)
         for (shard, _, _), written in self.map(_write, words):
             yield shard, written
 

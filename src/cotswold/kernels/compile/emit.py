@@ -156,6 +156,20 @@ class FunctionBuilder:
         """Fused multiply-add: ``a b + c``, rounded once."""
         return self._call("llvm.fma", self.lanes.type, [a, b, c], f".{self._suffix}")
 
+    def in_order(self, *values: ir.Value) -> list[ir.Value]:
+        """Return the same values; the compiler moves no use of the results before anything they depend on.
+
+        It is an empty assembler statement, without an instruction, whose results the compiler does not know.
+        """
+        register = "w" if self.function.module.triple.startswith("aarch64") else "v"
+        kinds = ["r" if isinstance(value.type, ir.PointerType) else register for value in values]
+        outputs = ",".join(f"={kind}" for kind in kinds)
+        constraints = f"{outputs},{','.join(map(str, range(len(values))))},~{{memory}}"
+        types = [value.type for value in values]
+        kind = ir.FunctionType(ir.LiteralStructType(types), types)
+        found = self.b.call(ir.InlineAsm(kind, "", constraints, side_effect=True), values)
+        return [self.b.extract_value(found, number) for number in range(len(values))]
+
     def sqrt(self, value: ir.Value) -> ir.Value:
         """Square root of every lane."""
         return self._call("llvm.sqrt", self.lanes.type, [value], f".{self._suffix}")
@@ -246,33 +260,3 @@ def loop(
         phi.add_incoming(value, b.block)
     b.branch(head)
     b.position_at_end(after)
-
-
-@contextmanager
-def do_while(w: FunctionBuilder, count: ir.Value, *carried: ir.Value) -> Iterator[Loop]:
-    """Loop of ``count`` iterations, at least one, with one jump per iteration instead of two.
-
-    ``index`` is the number of iterations left, including this one. After the loop ``values`` are the next
-    ones.
-    """
-    b = w.b
-    before = b.block
-    body, after = w.function.append_basic_block("body"), w.function.append_basic_block("after")
-    b.branch(body)
-    b.position_at_end(body)
-    left = b.phi(I64)
-    left.add_incoming(count, before)
-    values = []
-    for value in carried:
-        phi = b.phi(value.type)
-        phi.add_incoming(value, before)
-        values.append(phi)
-    turn = Loop(left, values)
-    yield turn
-    fewer = b.sub(left, integer(1))
-    left.add_incoming(fewer, b.block)
-    for phi, value in zip(values, turn.next, strict=True):
-        phi.add_incoming(value, b.block)
-    b.cbranch(b.icmp_signed("!=", fewer, integer(0)), body, after)
-    b.position_at_end(after)
-    turn.values = list(turn.next)

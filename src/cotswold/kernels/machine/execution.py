@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -165,6 +166,11 @@ class PreparedKernel:
     keepalive: object = None
     """Objects that the job points to, kept alive."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tables."""
+        return self.job.nbytes + _bytes_of(self.keepalive)
+
     def run(self, *addresses: int) -> None:
         """Run the kernel on operands at these addresses; the caller keeps them alive during the call."""
         size = len(self.job)
@@ -180,16 +186,37 @@ class PreparedKernel:
         del scratch  # the kernel has used it until here
 
 
-class FifoCache(dict[K, V]):
-    """A cache of at most ``capacity`` values by key, in the order of their creation."""
+class LruCache(dict[K, V]):
+    """A cache of at most ``capacity`` values, and about ``most_bytes`` bytes of them, by key.
 
-    def __init__(self, capacity: int) -> None:
+    If there are too many, the values that nobody has used for the longest time are removed. The bytes of a
+    value are its attribute ``nbytes``; others count 0.
+    """
+
+    def __init__(self, capacity: int, most_bytes: int = 1 << 62) -> None:
         super().__init__()
-        self._capacity = capacity
+        self._capacity, self._most_bytes = capacity, most_bytes
+        self._clock, self._used = count(), dict[K, int]()
+
+    def find(self, key: K) -> V | None:
+        """Return the value of a key and note its use; None if there is none."""
+        found = self.get(key)
+        if found is not None:
+            self._used[key] = next(self._clock)
+        return found
 
     def put(self, key: K, make: Callable[[], V]) -> V:
-        """Create the value of a key and store it; if there are too many values, remove the oldest."""
+        """Create the value of a key and store it; remove others if there are too many."""
         found = self[key] = make()
-        for oldest in list(self)[: -self._capacity]:
-            self.pop(oldest, None)
+        self._used[key] = next(self._clock)
+        oldest = sorted(self, key=lambda each: self._used.get(each, -1))
+        size = sum(_bytes_of(value) for value in list(self.values()))
+        while len(oldest) > 1 and (len(oldest) > self._capacity or size > self._most_bytes):
+            size -= _bytes_of(self.pop(oldest.pop(0), None))
+        self._used = {each: self._used.get(each, -1) for each in oldest}
         return found
+
+
+def _bytes_of(value: object) -> int:
+    found: int = getattr(value, "nbytes", 0)
+    return found

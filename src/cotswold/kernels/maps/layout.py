@@ -10,7 +10,6 @@ with rows placed by the map's strides.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import partial
 
 import numpy as np
@@ -23,7 +22,7 @@ from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel, tasks
+from cotswold.kernels.maps.tasks import JobFields, cached_kernel, prepare_kernel, tasks, threads_for
 from cotswold.kernels.microkernels.transpose import transposed
 from cotswold.kernels.operands import MapStrides, name_of, pointer_of, required_map_strides
 
@@ -31,23 +30,11 @@ BLOCK = 64
 """Positions of a task: several cache lines of every image, so that no page or line is read in part."""
 TABLE_MOST = 256
 """Positions of a channel up to which contiguous channels share one table of all positions."""
-SERIAL_BELOW = 1 << 15
-"""Elements below which other threads are not worth waking."""
 
 
-class CopyJob(IntEnum):
-    """Fields of a job, after those of every job."""
-
-    IMAGES = JobHead.FIELDS
-    POSITIONS = 6
-    PLACES = 7
-    LAST = 8
-    FIRST = 9
-    PITCH = 10
-    BLOCKS = 11
-    FIRST_CHANNEL = 12
-    LAST_CHANNEL = 13
-    FIELDS = 14
+JOB = JobFields(
+    *("images", "positions", "places", "last", "first", "pitch", "blocks", "first_channel", "last_channel")
+)
 
 
 def write_copy(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
@@ -56,8 +43,8 @@ def write_copy(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, _):
         b = w.b
-        images, positions = w.field(job, CopyJob.IMAGES), w.field(job, CopyJob.POSITIONS)
-        blocks = w.field(job, CopyJob.BLOCKS)
+        images, positions = w.field(job, JOB["images"]), w.field(job, JOB["positions"])
+        blocks = w.field(job, JOB["blocks"])
         channel, begin = b.udiv(number, blocks), b.mul(b.urem(number, blocks), integer(BLOCK))
         stop = w.min_int(b.add(begin, integer(BLOCK)), positions)
         square = _Square(w, job, channel, to_last)
@@ -83,13 +70,13 @@ class _Square:
 
     def __init__(self, w: FunctionBuilder, job: ir.Value, channel: ir.Value, to_last: bool) -> None:
         self.w, self.to_last = w, to_last
-        self.images, self.positions = w.field(job, CopyJob.IMAGES), w.field(job, CopyJob.POSITIONS)
-        self.offsets = w.pointer_field(job, CopyJob.PLACES)
+        self.images, self.positions = w.field(job, JOB["images"]), w.field(job, JOB["positions"])
+        self.offsets = w.pointer_field(job, JOB["places"])
         self.last, self.first = (
             w.element_pointer(w.pointer_field(job, one), w.b.mul(channel, w.field(job, pitch)))
-            for one, pitch in ((CopyJob.LAST, CopyJob.LAST_CHANNEL), (CopyJob.FIRST, CopyJob.FIRST_CHANNEL))
+            for one, pitch in ((JOB["last"], JOB["last_channel"]), (JOB["first"], JOB["first_channel"]))
         )
-        self.pitch = w.field(job, CopyJob.PITCH)
+        self.pitch = w.field(job, JOB["pitch"])
 
     def write(self, image: ir.Value, position: ir.Value, partly: bool) -> None:
         """Transpose one square; ``partly`` if some of its images or positions do not exist."""
@@ -179,11 +166,10 @@ def _prepare_copy(code: int, first: Tensor, last: MapStrides, threads: int) -> P
     groups, alike = (1, channels) if one_table else (channels, 1)
     places = _position_offsets(alike, height, width, last)
     blocks = -(-len(places) // BLOCK)
-    count = 1 if images * groups * len(places) < SERIAL_BELOW else threads
-    fields = np.zeros(CopyJob.FIELDS, np.int64)
-    fields[JobHead.TASKS] = groups * blocks
-    fields[CopyJob.IMAGES : CopyJob.LAST] = images, len(places), places.ctypes.data
-    fields[CopyJob.PITCH :] = pitch, blocks, channel, last.channel
-    return prepare_kernel(
-        code, fields, (CopyJob.LAST, CopyJob.FIRST), 0, (name_of(first.dtype), count), places
+    count = threads_for(images * groups * len(places), threads)
+    fields = JOB.fill(
+        groups * blocks,
+        {"images": images, "positions": len(places), "places": places.ctypes.data, "pitch": pitch}
+        | {"blocks": blocks, "first_channel": channel, "last_channel": last.channel},
     )
+    return prepare_kernel(code, fields, (JOB["last"], JOB["first"]), 0, (name_of(first.dtype), count), places)

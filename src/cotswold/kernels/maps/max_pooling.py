@@ -37,6 +37,7 @@ from cotswold.kernels.maps.tasks import (
     prepare_kernel,
     strips,
     tasks,
+    threads_for,
 )
 from cotswold.kernels.operands import NOWHERE, pointer_of, required_map_strides
 
@@ -48,8 +49,6 @@ BLOCK_BYTES = 3 << 10
 """Least contiguous bytes of a task: memory is slow if read in smaller pieces."""
 CACHED_BYTES = 1 << 19
 """Bytes of the input rows of a window, so that they stay in the second-level cache."""
-SERIAL_BELOW = 1 << 14
-"""Elements of the larger map below which other threads are not worth waking."""
 I8 = ir.IntType(8)
 
 JOB = JobFields(
@@ -332,7 +331,7 @@ def _prepare(
     dense = channels == 1 or all(one is None or one.channel == images for one in strides)
     groups, lanes = (1, channels * images) if dense else (channels, images)
     written = (in_height, in_width) if which.backward else (out_height, out_width)
-    count = 1 if inner.numel() < SERIAL_BELOW else workers.threads
+    count = threads_for(inner.numel(), workers.threads)
     strip, element = VECTORS * workers.processor.lanes(workers.dtype), BYTES[workers.dtype]
     room = max(BLOCK_BYTES, CACHED_BYTES // (windows[0].size * in_width)) // element
     blocks = -(-lanes // room)
@@ -342,15 +341,14 @@ def _prepare(
     rows = -(-written[0] // parts)
     parts = -(-written[0] // rows)
     y, x = windows
+    named = dict(zip(("input", "output", "places"), strides, strict=True))
     fields = JOB.fill(
         groups * blocks * parts,
         {"lanes": lanes, "blocks": blocks, "block": block, "parts": parts, "part_rows": rows}
         | {"in_height": in_height, "in_width": in_width, "out_height": out_height, "out_width": out_width}
         | {"size_y": y.size, "stride_y": y.stride, "pad_y": y.pad_before}
-        | {"size_x": x.size, "stride_x": x.stride, "pad_x": x.pad_before}
-        | dict(zip(("input", "output", "places"), strides, strict=True)),
+        | {"size_x": x.size, "stride_x": x.stride, "pad_x": x.pad_before},
+        named,
     )
-    slots = tuple(
-        JOB[name] for name, one in zip(("input", "output", "places"), maps, strict=True) if one is not None
-    )
+    slots = tuple(JOB[name] for name, one in named.items() if one is not None)
     return prepare_kernel(address, fields, slots, 0, (workers.dtype, count))

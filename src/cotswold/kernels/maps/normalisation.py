@@ -21,22 +21,22 @@ from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_backward import write_backward
 from cotswold.kernels.maps.normalisation_forward import write_forward
 from cotswold.kernels.maps.normalisation_rows import (
+    BANDS,
     GRADIENT,
+    JOB,
     MEASURE,
     NORMALISE,
     VECTORS,
-    ContrastJob,
     ContrastKind,
     scratch_elements,
 )
 from cotswold.kernels.maps.tasks import (
     BYTES,
-    JobHead,
     Workers,
     bits,
     cached_kernel,
     prepare_kernel,
-    put_strides,
+    threads_for,
 )
 from cotswold.kernels.operands import pointer_of, required_map_strides
 
@@ -50,8 +50,6 @@ PREFETCH_BYTES = 1 << 14
 """Prefetch distance in a map."""
 STREAM_BYTES = 1 << 22
 """Map size from which output bypasses the caches (streaming stores)."""
-SERIAL_BELOW = 1 << 14
-"""Outputs below which other threads are not worth waking."""
 
 
 Maps = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
@@ -187,7 +185,7 @@ class Normalisation:
         low, bands = self.smoothing.window.pad_before, self.bands.forward
         if kind is GRADIENT:
             low, bands = size - 1 - low, self.bands.transposed
-        count = 1 if outputs < SERIAL_BELOW else workers.threads
+        count = threads_for(outputs, workers.threads)
         width = workers.processor.lanes(workers.dtype)
         place = 2 * size * shape.width * channels * BYTES[workers.dtype]
         strip = VECTORS * width
@@ -197,33 +195,27 @@ class Normalisation:
         parts = min(max(1, -(-TASKS_A_THREAD * count // blocks)), max(1, rows // (LEAST_ROWS * size)))
         parts = 1 if count == 1 else parts
         part_rows = -(-rows // parts)
-        fields = np.zeros(ContrastJob.FIELDS, np.int64)
-        fields[JobHead.TASKS] = blocks * -(-rows // part_rows)
-        fields[ContrastJob.IMAGES : ContrastJob.MAP] = (
-            *(images, channels, blocks, block, -(-rows // part_rows), part_rows),
-            *(shape.height, shape.width, mean.height, mean.width, power.height, power.width),
-            *(low, 0 if self.smoothing.keep else Window.same_padding(size).pad_before),
-            max(1, PREFETCH_BYTES // (channels * block * BYTES[workers.dtype])),
-            *(self._streams(kind, maps[-1], block), bits(self.floor**2)),
-            *(pointer_of(band) for band in bands),
+        crop = 0 if self.smoothing.keep else Window.same_padding(size).pad_before
+        strides = {
+            name: required_map_strides(one)
+            for name, one in zip(("map", "grad", "mean", "power", "output"), maps, strict=True)
+            if one is not None
+        }
+        fields = JOB.fill(
+            blocks * -(-rows // part_rows),
+            {"images": images, "channels": channels, "blocks": blocks, "block": block}
+            | {"parts": -(-rows // part_rows), "part_rows": part_rows}
+            | {"height": shape.height, "width": shape.width}
+            | {"mean_height": mean.height, "mean_width": mean.width}
+            | {"power_height": power.height, "power_width": power.width, "low": low, "crop": crop}
+            | {"prefetch_columns": max(1, PREFETCH_BYTES // (channels * block * BYTES[workers.dtype]))}
+            | {"stream": self._streams(kind, maps[-1], block), "floor": bits(self.floor**2)}
+            | dict(zip(BANDS, map(pointer_of, bands), strict=True)),
+            strides,
         )
-        places = []
-        for place, one in zip(
-            (
-                ContrastJob.MAP,
-                ContrastJob.GRAD,
-                ContrastJob.MEAN,
-                ContrastJob.POWER,
-                ContrastJob.OUTPUT,
-            ),
-            maps,
-            strict=True,
-        ):
-            if one is not None:
-                put_strides(fields, place, required_map_strides(one))
-                places.append(place)
+        places = tuple(JOB[name] for name in strides)
         slot = scratch_elements(block, size, shape.width)
-        return prepare_kernel(address, fields, tuple(places), slot, (workers.dtype, count), bands)
+        return prepare_kernel(address, fields, places, slot, (workers.dtype, count), bands)
 
     def _streams(self, kind: ContrastKind, out: Tensor | None, block: int) -> bool:
         """True if the output bypasses the caches: it is large and consists of whole cache lines."""

@@ -17,8 +17,8 @@ from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I1, FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.maps.normalisation_rows import (
+    JOB,
     VECTORS,
-    ContrastJob,
     Rows,
     Values,
     late_rows,
@@ -32,7 +32,7 @@ def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
     module = ir.Module(f"gradient_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
-        lane, first, stop = part_of(w, job, number, ContrastJob.HEIGHT)
+        lane, first, stop = part_of(w, job, number, "height")
         _Backward(w, job, scratch, lane, size).write(first, stop)
         w.b.fence("seq_cst")
     return module
@@ -43,7 +43,7 @@ class _Backward(Rows):
         self, w: FunctionBuilder, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int
     ) -> None:
         super().__init__(w, job, scratch, lane, size)
-        self.grad = JobMap(w, job, ContrastJob.GRAD, lane)
+        self.grad = JobMap(w, job, JOB["grad"], lane)
         late = late_rows(size)
         self.grad_over_div, self.centred_sum, self.mean_slope = (self.ring(late) for _ in range(3))
         self.slopes, self.inners, self.inverses = (self.ring(size) for _ in range(3))

@@ -20,7 +20,6 @@ from cotswold.kernels.maps.normalisation_rows import (
     MEASURE,
     NORMALISE,
     VECTORS,
-    ContrastJob,
     ContrastKind,
     Rows,
     Values,
@@ -35,7 +34,7 @@ def write_forward(kind: ContrastKind, lanes: Lanes, size: int, triple: str) -> i
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
-        lane, first, stop = part_of(w, job, number, ContrastJob.POWER_HEIGHT)
+        lane, first, stop = part_of(w, job, number, "power_height")
         _Forward(w, job, scratch, lane, size).write(first, stop, kind)
         w.b.fence("seq_cst")
     return module

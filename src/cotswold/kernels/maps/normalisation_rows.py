@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import FunctionBuilder, integer, loop
-from cotswold.kernels.maps.tasks import JobHead, JobMap, Strip, max_int, number_field, range_length
+from cotswold.kernels.maps.tasks import JobFields, JobMap, Strip, max_int, number_field, range_length
 
 VECTORS = 2
 """Vectors of images processed at a time."""
@@ -26,35 +25,16 @@ GROUP = 16
 """Channels summed in sequence before their sum is added; it determines the bits of the result."""
 UNROLL = 4
 """Channels of one iteration of a loop."""
+BANDS = ("mean_y", "mean_x", "power_y", "power_x")
+"""Fields of the bands."""
 
 
-class ContrastJob(IntEnum):
-    """Fields of a job, after those of every job. ``BANDS``: y and x of the first mean, then of the second."""
-
-    IMAGES = JobHead.FIELDS
-    CHANNELS = 6
-    BLOCKS = 7
-    BLOCK = 8
-    PARTS = 9
-    PART_ROWS = 10
-    HEIGHT = 11
-    WIDTH = 12
-    MEAN_HEIGHT = 13
-    MEAN_WIDTH = 14
-    POWER_HEIGHT = 15
-    POWER_WIDTH = 16
-    LOW = 17
-    CROP = 18
-    PREFETCH_COLUMNS = 19
-    STREAM = 20
-    FLOOR = 21
-    BANDS = 22
-    MAP = 26
-    GRAD = 30
-    MEAN = 34
-    POWER = 38
-    OUTPUT = 42
-    FIELDS = 46
+JOB = JobFields(
+    *("images", "channels", "blocks", "block", "parts", "part_rows", "height", "width", "mean_height"),
+    *("mean_width", "power_height", "power_width", "low", "crop", "prefetch_columns", "stream", "floor"),
+    *BANDS,
+    maps=("map", "grad", "mean", "power", "output"),
+)
 
 
 @dataclass(frozen=True)
@@ -78,14 +58,14 @@ def late_rows(size: int) -> int:
 
 
 def part_of(
-    w: FunctionBuilder, job: ir.Value, number: ir.Value, height: ContrastJob
+    w: FunctionBuilder, job: ir.Value, number: ir.Value, height: str
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """First lane, first row and end row of a task; ``height`` is the field with the number of all rows."""
     b = w.b
-    parts, rows = w.field(job, ContrastJob.PARTS), w.field(job, ContrastJob.PART_ROWS)
-    lane = b.mul(b.udiv(number, parts), w.field(job, ContrastJob.BLOCK))
+    parts, rows = w.field(job, JOB["parts"]), w.field(job, JOB["part_rows"])
+    lane = b.mul(b.udiv(number, parts), w.field(job, JOB["block"]))
     first = b.mul(b.urem(number, parts), rows)
-    return lane, first, w.min_int(b.add(first, rows), w.field(job, height))
+    return lane, first, w.min_int(b.add(first, rows), w.field(job, JOB[height]))
 
 
 class Ring:
@@ -112,36 +92,36 @@ class Rows:
         self, w: FunctionBuilder, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int
     ) -> None:
         self.w, self.size, b = w, size, w.b
-        self.height, self.width = w.field(job, ContrastJob.HEIGHT), w.field(job, ContrastJob.WIDTH)
+        self.height, self.width = w.field(job, JOB["height"]), w.field(job, JOB["width"])
         self.mean_height, self.mean_width = (
-            w.field(job, ContrastJob.MEAN_HEIGHT),
-            w.field(job, ContrastJob.MEAN_WIDTH),
+            w.field(job, JOB["mean_height"]),
+            w.field(job, JOB["mean_width"]),
         )
         self.power_height, self.power_width = (
-            w.field(job, ContrastJob.POWER_HEIGHT),
-            w.field(job, ContrastJob.POWER_WIDTH),
+            w.field(job, JOB["power_height"]),
+            w.field(job, JOB["power_width"]),
         )
-        self.low, self.crop = w.field(job, ContrastJob.LOW), w.field(job, ContrastJob.CROP)
+        self.low, self.crop = w.field(job, JOB["low"]), w.field(job, JOB["crop"])
         self.channels, self.block = (
-            w.field(job, ContrastJob.CHANNELS),
-            w.field(job, ContrastJob.BLOCK),
+            w.field(job, JOB["channels"]),
+            w.field(job, JOB["block"]),
         )
-        self.lanes = w.min_int(self.block, b.sub(w.field(job, ContrastJob.IMAGES), lane))
-        self.floor = number_field(w, job, ContrastJob.FLOOR)
+        self.lanes = w.min_int(self.block, b.sub(w.field(job, JOB["images"]), lane))
+        self.floor = number_field(w, job, JOB["floor"])
         number = b.sitofp(self.channels, w.lanes.scalar)
         self.count = w.splat(number)
         self.share = b.fdiv(w.lanes.constant(1.0), self.count)
-        self.bands = [w.pointer_field(job, ContrastJob.BANDS + i) for i in range(4)]
+        self.bands = [w.pointer_field(job, JOB[name]) for name in BANDS]
         self.map, self.output = (
-            JobMap(w, job, ContrastJob.MAP, lane),
-            JobMap(w, job, ContrastJob.OUTPUT, lane),
+            JobMap(w, job, JOB["map"], lane),
+            JobMap(w, job, JOB["output"], lane),
         )
         self.mean, self.power = (
-            JobMap(w, job, ContrastJob.MEAN, lane),
-            JobMap(w, job, ContrastJob.POWER, lane),
+            JobMap(w, job, JOB["mean"], lane),
+            JobMap(w, job, JOB["power"], lane),
         )
-        self.prefetch_offset = b.mul(self.map.column, w.field(job, ContrastJob.PREFETCH_COLUMNS))
-        self.stream = b.icmp_signed("!=", w.field(job, ContrastJob.STREAM), integer(0))
+        self.prefetch_offset = b.mul(self.map.column, w.field(job, JOB["prefetch_columns"]))
+        self.stream = b.icmp_signed("!=", w.field(job, JOB["stream"]), integer(0))
         self._beside = b.mul(self.block, integer(size - 1))
         self._pitch = b.add(b.mul(self.width, self.block), b.shl(self._beside, integer(1)))
         self._free = scratch

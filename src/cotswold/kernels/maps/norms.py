@@ -10,7 +10,6 @@ which is more than twice as fast as some columns at a time; the sums of its colu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 
 import numpy as np
@@ -23,7 +22,16 @@ from cotswold.kernels.compile.self_test_reference import ROUNDING
 from cotswold.kernels.machine.execution import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_rows import stream
-from cotswold.kernels.maps.tasks import BYTES, JobHead, Strip, cached_kernel, prepare_kernel, strips, tasks
+from cotswold.kernels.maps.tasks import (
+    BYTES,
+    JobFields,
+    Strip,
+    cached_kernel,
+    prepare_kernel,
+    strips,
+    tasks,
+    threads_for,
+)
 from cotswold.kernels.operands import pointer_of
 
 VECTORS = 4
@@ -34,22 +42,9 @@ TASK_ROWS = 64
 """Rows scaled by one task."""
 STREAM_BYTES = 1 << 22
 """Size of filters from which output bypasses the caches (streaming stores)."""
-SERIAL_BELOW = 1 << 14
-"""Weights below which other threads are not worth waking."""
 
 
-class NormJob(IntEnum):
-    """Fields of a job, after those of every job."""
-
-    FILTERS = JobHead.FIELDS
-    OUTPUT = 6
-    ROWS = 7
-    NEURONS = 8
-    CHUNK = 9
-    CHUNKS = 10
-    SCALES = 11
-    STREAM = 12
-    FIELDS = 13
+JOB = JobFields("filters", "output", "rows", "neurons", "chunk", "chunks", "scales", "stream")
 
 
 @dataclass(frozen=True)
@@ -68,13 +63,13 @@ def write_norms(lanes: Lanes, triple: str) -> ir.Module:
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
         b = w.b
-        rows, neurons = w.field(job, NormJob.ROWS), w.field(job, NormJob.NEURONS)
-        chunks, chunk = w.field(job, NormJob.CHUNKS), w.field(job, NormJob.CHUNK)
+        rows, neurons = w.field(job, JOB["rows"]), w.field(job, JOB["neurons"])
+        chunks, chunk = w.field(job, JOB["chunks"]), w.field(job, JOB["chunk"])
         block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
         source = w.element_pointer(
-            w.pointer_field(job, NormJob.FILTERS), b.add(b.mul(b.mul(block, rows), neurons), first)
+            w.pointer_field(job, JOB["filters"]), b.add(b.mul(b.mul(block, rows), neurons), first)
         )
-        target = w.element_pointer(w.pointer_field(job, NormJob.OUTPUT), b.add(b.mul(block, neurons), first))
+        target = w.element_pointer(w.pointer_field(job, JOB["output"]), b.add(b.mul(block, neurons), first))
         lanes_here = w.min_int(chunk, b.sub(neurons, first))
         columns = _NormColumns(w, source, target, (rows, neurons, lanes_here))
         with b.if_else(b.icmp_signed("<=", lanes_here, integer(lanes.count))) as (one_vector, more):
@@ -190,15 +185,16 @@ def norms(filters: int, out: int, matrices: Matrices, processor: Processor, thre
 def _prepare_norms(address: int, matrices: Matrices, processor: Processor, threads: int) -> PreparedKernel:
     """Prepare norms by the kernel at an address."""
     strip = VECTORS * processor.lanes(matrices.dtype)
-    count = 1 if matrices.count * matrices.rows * matrices.neurons < SERIAL_BELOW else threads
+    count = threads_for(matrices.count * matrices.rows * matrices.neurons, threads)
     chunks = 1 if matrices.count >= 4 * count else min(-(-matrices.neurons // strip), 4 * count)
     chunk = -(-matrices.neurons // (chunks * strip)) * strip
     chunks = -(-matrices.neurons // chunk)
-    fields = np.zeros(NormJob.FIELDS, np.int64)
-    fields[JobHead.TASKS] = matrices.count * chunks
-    fields[NormJob.ROWS : NormJob.SCALES] = (matrices.rows, matrices.neurons, chunk, chunks)
+    fields = JOB.fill(
+        matrices.count * chunks,
+        {"rows": matrices.rows, "neurons": matrices.neurons, "chunk": chunk, "chunks": chunks},
+    )
     return prepare_kernel(
-        address, fields, (NormJob.FILTERS, NormJob.OUTPUT), 2 * chunk, (matrices.dtype, count)
+        address, fields, (JOB["filters"], JOB["output"]), 2 * chunk, (matrices.dtype, count)
     )
 
 
@@ -208,15 +204,15 @@ def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, _):
         b = w.b
-        rows, neurons = w.field(job, NormJob.ROWS), w.field(job, NormJob.NEURONS)
-        chunks, chunk = w.field(job, NormJob.CHUNKS), w.field(job, NormJob.CHUNK)
+        rows, neurons = w.field(job, JOB["rows"]), w.field(job, JOB["neurons"])
+        chunks, chunk = w.field(job, JOB["chunks"]), w.field(job, JOB["chunk"])
         block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
         offset = b.mul(b.add(b.mul(block, rows), first), neurons)
         source, target = (
-            w.element_pointer(w.pointer_field(job, one), offset) for one in (NormJob.FILTERS, NormJob.OUTPUT)
+            w.element_pointer(w.pointer_field(job, one), offset) for one in (JOB["filters"], JOB["output"])
         )
-        scales = w.element_pointer(w.pointer_field(job, NormJob.SCALES), b.mul(block, neurons))
-        past = b.icmp_signed("!=", w.field(job, NormJob.STREAM), integer(0))
+        scales = w.element_pointer(w.pointer_field(job, JOB["scales"]), b.mul(block, neurons))
+        past = b.icmp_signed("!=", w.field(job, JOB["stream"]), integer(0))
         with loop(w, w.min_int(chunk, b.sub(rows, first))) as row:
             begin = b.mul(row.index, neurons)
 
@@ -274,7 +270,7 @@ def scaled(
     if numbers == 0:
         return
     whole = out % LINE == 0 and matrices.neurons * each % LINE == 0
-    count, stream = 1 if numbers < SERIAL_BELOW else threads, whole and numbers * each >= STREAM_BYTES
+    count, stream = threads_for(numbers, threads), whole and numbers * each >= STREAM_BYTES
     cached_kernel(
         ("scaled", matrices, processor, count, stream),
         lambda: _scaling(scaled_kernel(matrices.dtype, processor), matrices, count, stream),
@@ -284,10 +280,11 @@ def scaled(
 def _scaling(address: int, matrices: Matrices, threads: int, stream: bool) -> PreparedKernel:
     """Prepare scaled filters by the kernel at an address; it runs on filters, scales and output."""
     chunks = -(-matrices.rows // TASK_ROWS)
-    fields = np.zeros(NormJob.FIELDS, np.int64)
-    fields[JobHead.TASKS] = matrices.count * chunks
-    fields[NormJob.ROWS : NormJob.SCALES] = (matrices.rows, matrices.neurons, TASK_ROWS, chunks)
-    fields[NormJob.STREAM] = stream
+    fields = JOB.fill(
+        matrices.count * chunks,
+        {"rows": matrices.rows, "neurons": matrices.neurons, "chunk": TASK_ROWS, "chunks": chunks}
+        | {"stream": stream},
+    )
     return prepare_kernel(
-        address, fields, (NormJob.FILTERS, NormJob.SCALES, NormJob.OUTPUT), 0, (matrices.dtype, threads)
+        address, fields, (JOB["filters"], JOB["scales"], JOB["output"]), 0, (matrices.dtype, threads)
     )

@@ -17,29 +17,9 @@ from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.self_test_reference import Array
 from cotswold.kernels.machine.execution import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps import pooling_small_window
-from cotswold.kernels.maps.pooling_any_window import (
-    PENALTY,
-    POOL,
-    SLOPE,
-    VECTORS,
-    PoolJob,
-    PoolKind,
-    scratch_elements,
-    write_any_window,
-)
-from cotswold.kernels.maps.pooling_small_window import write_small_window
-from cotswold.kernels.maps.pooling_small_window_block import SmallWindowConfig
-from cotswold.kernels.maps.tasks import (
-    BYTES,
-    JobHead,
-    Workers,
-    bits,
-    cached_kernel,
-    prepare_kernel,
-    put_strides,
-    up_to_power,
-)
+from cotswold.kernels.maps.pooling_block import JOB, PENALTY, POOL, SLOPE, PoolConfig, PoolKind
+from cotswold.kernels.maps.pooling_walk import scratch_elements, write_pooling
+from cotswold.kernels.maps.tasks import BYTES, Workers, bits, cached_kernel, prepare_kernel, threads_for
 from cotswold.kernels.operands import MapStrides, pointer_of, required_map_strides
 
 TASKS_A_THREAD = 4
@@ -48,42 +28,26 @@ LEAST_ROWS = 8
 """Least rows of a task: the rows around them are read twice."""
 BLOCK_BYTES = 3 << 10
 """Bytes of the contiguous lanes of a task: memory is slow if read in smaller pieces."""
-CACHED_BYTES = 1 << 20
-"""Bytes of the rows of a window and the next two, so that they stay in the second-level cache."""
-LEAST_COLUMNS = 12
-"""Least columns of a task: the columns around them are summed twice."""
-WRITTEN_OUT = 7
-"""Largest window with a kernel of unrolled sums."""
-WALK_COLUMNS = 12
-"""Columns of a part in that kernel: few, so that rows of all lanes stay in the second-level cache."""
+PART_COLUMNS = 12
+"""Columns of a part: few, so that rows of all lanes stay in the second-level cache."""
 STREAMED_BYTES = 16 << 20
 """Bytes read from which outputs bypass the caches, which could not hold them."""
-SERIAL_BELOW = 1 << 14
-"""Outputs below which other threads are not worth waking."""
 
 
-def kernel(kind: PoolKind, dtype: str, processor: Processor) -> int:
-    """Return the address of the kernel for windows of any size."""
-    write = partial(write_any_window, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
-    trial = partial(_passes_self_test, kind, None, dtype, processor)
-    return library.address(("smoothing", kind.name, dtype), processor, write, trial)
-
-
-def small_window_kernel(kind: PoolKind, config: SmallWindowConfig, dtype: str, processor: Processor) -> int:
-    """Return the address of the kernel for a small window."""
-    write = partial(write_small_window, kind, config, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+def kernel(kind: PoolKind, config: PoolConfig, dtype: str, processor: Processor) -> int:
+    """Return the address of the kernel of a configuration."""
+    write = partial(write_pooling, kind, config, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     name = ("pooling", kind.name, config.size, config.rows, config.vectors, int(config.stream), dtype)
     return library.address(name, processor, write, partial(_passes_self_test, kind, config, dtype, processor))
 
 
 def _passes_self_test(
-    kind: PoolKind, config: SmallWindowConfig | None, dtype: str, processor: Processor, address: int
+    kind: PoolKind, config: PoolConfig, dtype: str, processor: Processor, address: int
 ) -> bool:
     """True if a kernel pools or differentiates small maps with known results correctly."""
-    size = config.size if config else WRITTEN_OUT + 2
-    strip = (config.vectors if config else VECTORS) * processor.lanes(dtype)
-    images = strip if config and config.stream else strip + 3  # lines that bypass the caches must be whole
-    shape, smoothing = MapShape(2, size + 5, size + WALK_COLUMNS + 2), Smoothing(size)
+    size, strip = config.size, config.vectors * processor.lanes(dtype)
+    images = strip if config.stream else strip + 3  # lines that bypass the caches must be whole
+    shape, smoothing = MapShape(2, size + 5, size + PART_COLUMNS + 2), Smoothing(size)
     x, ones = (
         self_test_reference.sample_values(shape.height, shape.width, shape.channels, images),
         np.ones(size),
@@ -190,51 +154,35 @@ class _Pass:
         return (1, channels * images) if dense else (channels, images)
 
     def prepare_best_kernel(self) -> PreparedKernel:
-        """Prepare the pass on the kernel that suits the window."""
+        """Prepare the pass on the kernel that suits the maps and this processor."""
         kind, workers = self.kind, self.workers
-        if self.smoothing.size > WRITTEN_OUT:
-            return self.prepared(kernel(kind, workers.dtype, workers.processor), None)
         config = _config(
             (kind, self.smoothing.size), self.maps[3], self.aligned, self._lanes[1], self.target, workers
         )
-        return self.prepared(small_window_kernel(kind, config, workers.dtype, workers.processor), config)
+        return self.prepared(kernel(kind, config, workers.dtype, workers.processor), config)
 
-    def prepared(self, address: int, config: SmallWindowConfig | None) -> PreparedKernel:
-        """Prepare the pass on the kernel at an address; ``config`` describes the kernel of a small window.
+    def prepared(self, address: int, config: PoolConfig) -> PreparedKernel:
+        """Prepare the pass on the kernel of a configuration, at an address.
 
         It runs on the addresses of the maps, and the bits of the constant to add.
         """
-        kind, source, target, workers = self.kind, self.source, self.target, self.workers
-        size, (groups, lanes) = self.smoothing.size, self._lanes
-        count = 1 if self._outputs < SERIAL_BELOW else workers.threads
+        source, target, workers = self.source, self.target, self.workers
+        groups, lanes = self._lanes
+        count = threads_for(self._outputs, workers.threads)
         width = workers.processor.lanes(workers.dtype)
-        ring = up_to_power(size + 1)
-        if config:
-            cut = _cut(
-                target, groups, lanes, config.vectors * width, config.rows, WALK_COLUMNS, workers, count
-            )
-            slot = pooling_small_window.scratch_elements(kind, config, width, cut.block, cut.columns)
-        else:
-            room = CACHED_BYTES // ((size + 3) * min(BLOCK_BYTES, lanes * BYTES[workers.dtype]))
-            columns = max(LEAST_COLUMNS, room - size)
-            cut = _cut(target, groups, lanes, VECTORS * width, 2, columns, workers, count)
-            slot = scratch_elements(kind, cut.block, ring, min(source.width, cut.columns + size))
-        fields = np.zeros(PoolJob.FIELDS, np.int64)
-        fields[JobHead.TASKS] = groups * cut.blocks * cut.parts * cut.beside
-        fields[PoolJob.LANES : PoolJob.INPUT] = (
-            *(lanes, cut.blocks, cut.block, cut.parts, cut.rows),
-            *(source.height, source.width, target.height, target.width),
-            *(self.low, size, ring, 0),
+        cut = _cut(target, groups, lanes, config.vectors * width, config.rows, workers, count)
+        slot = scratch_elements(self.kind, config, width, cut.block, cut.columns)
+        maps = dict(zip(("input", "second", "factor", "output"), self.maps, strict=True))
+        fields = JOB.fill(
+            groups * cut.blocks * cut.parts * cut.beside,
+            {"lanes": lanes, "blocks": cut.blocks, "block": cut.block, "parts": cut.parts}
+            | {"part_rows": cut.rows, "column_parts": cut.beside, "part_columns": cut.columns}
+            | {"in_height": source.height, "in_width": source.width, "low": self.low}
+            | {"out_height": target.height, "out_width": target.width},
+            maps,
         )
-        fields[PoolJob.COLUMN_PARTS], fields[PoolJob.PART_COLUMNS] = cut.beside, cut.columns
-        places = []
-        for place, one in zip(
-            (PoolJob.INPUT, PoolJob.SECOND, PoolJob.FACTOR, PoolJob.OUTPUT), self.maps, strict=True
-        ):
-            if one is not None:
-                put_strides(fields, place, one)
-                places.append(place)
-        return prepare_kernel(address, fields, (*places, PoolJob.SCALAR), slot, (workers.dtype, count))
+        places = [JOB[name] for name, one in maps.items() if one is not None]
+        return prepare_kernel(address, fields, (*places, JOB["scalar"]), slot, (workers.dtype, count))
 
 
 @dataclass(frozen=True)
@@ -256,8 +204,8 @@ def _config(
     lanes: int,
     target: MapShape,
     workers: Workers,
-) -> SmallWindowConfig:
-    """Configuration of the small-window kernel for this processor and map."""
+) -> PoolConfig:
+    """Configuration of the kernel for this processor and map."""
     (kind, size), number = kind_and_size, BYTES[workers.dtype]
     width = workers.processor.lanes(workers.dtype)
     rows = 4 if workers.processor.registers > 16 and size <= 5 and not kind.quotient else 2
@@ -268,7 +216,7 @@ def _config(
     whole = whole and all(n % strip == 0 for n in (lanes, out.row, out.column, out.channel))
     outputs = workers.images * target.channels * target.height * target.width
     read = 3 if kind.grad else 1
-    return SmallWindowConfig(size, rows, vectors, whole and read * outputs * number >= STREAMED_BYTES)
+    return PoolConfig(size, rows, vectors, whole and read * outputs * number >= STREAMED_BYTES)
 
 
 def _cut(
@@ -277,7 +225,6 @@ def _cut(
     lanes: int,
     strip: int,
     group: int,
-    columns: int,
     workers: Workers,
     count: int,
 ) -> _Cut:
@@ -286,7 +233,7 @@ def _cut(
     blocks = max(-(-lanes // block), min(workers.threads, -(-lanes // strip)))
     block = -(-lanes // (blocks * strip)) * strip
     blocks = -(-lanes // block)
-    columns = min(columns, target.width)
+    columns = min(PART_COLUMNS, target.width)
     columns = -(-target.width // -(-target.width // columns))
     columns += columns % 2
     beside = -(-target.width // columns)

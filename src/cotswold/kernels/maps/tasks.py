@@ -17,7 +17,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from cotswold.kernels.compile.emit import I32, POINTER, VOID, FunctionBuilder, Lanes, declare, integer, loop
-from cotswold.kernels.machine.execution import LINE, FifoCache, PreparedKernel
+from cotswold.kernels.machine.execution import LINE, LruCache, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.operands import MapStrides
 
@@ -52,16 +52,20 @@ class JobFields:
         """Return the place of a field, or of the first field of a map."""
         return self._places[name]
 
-    def fill(self, tasks: int, values: Mapping[str, int | MapStrides | None]) -> NDArray[np.int64]:
-        """Return a job of some tasks with these numbers and strides; other fields are 0."""
+    def fill(
+        self,
+        tasks: int,
+        values: Mapping[str, int],
+        strides: Mapping[str, MapStrides | None] | None = None,
+    ) -> NDArray[np.int64]:
+        """Return a job of some tasks with these numbers, and strides of maps; other fields are 0."""
         job = np.zeros(self._size, np.int64)
         job[JobHead.TASKS] = tasks
         for name, value in values.items():
-            place = self._places[name]
-            if isinstance(value, MapStrides):
-                job[place + 1 : place + 4] = value.row, value.column, value.channel
-            elif value is not None:
-                job[place] = value
+            job[self._places[name]] = value
+        for name, map_ in (strides or {}).items():
+            if map_ is not None:
+                job[self._places[name] + 1 : self._places[name] + 4] = map_.row, map_.column, map_.channel
         return job
 
 
@@ -75,7 +79,16 @@ class Workers:
     threads: int
 
 
-READY: FifoCache[tuple[object, ...], PreparedKernel] = FifoCache(256)
+SERIAL_BELOW = 1 << 14
+"""Elements of a pass below which other threads are not worth waking."""
+
+
+def threads_for(elements: int, threads: int) -> int:
+    """Return the number of threads for a pass over some elements: 1 if they are few."""
+    return 1 if elements < SERIAL_BELOW else threads
+
+
+READY: LruCache[tuple[object, ...], PreparedKernel] = LruCache(256, 64 << 20)
 """Cache of the latest prepared passes over maps and filters, by all that they depend on."""
 
 
@@ -92,7 +105,7 @@ def up_to_power(least: int) -> int:
 
 def cached_kernel(key: tuple[object, ...], make: Callable[[], PreparedKernel]) -> PreparedKernel:
     """Return the cached value of a key; make it if it is missing."""
-    found = READY.get(key)
+    found = READY.find(key)
     return found if found is not None else READY.put(key, make)
 
 
@@ -113,12 +126,6 @@ def prepare_kernel(
     whole = -(-scratch * BYTES[dtype] // LINE) * LINE
     fields[JobHead.SLOT_SIZE] = whole // BYTES[dtype]
     return PreparedKernel(code, fields, operand_slots, JobHead.SCRATCH, whole * threads, threads, keepalive)
-
-
-def put_strides(fields: NDArray[np.int64], place: int, map_: MapStrides | None) -> None:
-    """Write a map's strides to the fields after its address."""
-    if map_ is not None:
-        fields[place + 1 : place + 4] = map_.row, map_.column, map_.channel
 
 
 @contextmanager

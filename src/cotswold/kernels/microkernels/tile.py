@@ -13,17 +13,18 @@ The chain starts at 0 and is added to C at its end, for any tile.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import (
+    BYTES,
     I64,
     POINTER,
     VOID,
     FunctionBuilder,
     Lanes,
-    do_while,
     integer,
     loop,
 )
@@ -103,52 +104,12 @@ def write_tile(
     for row, v in flat:
         w.prefetch_for_write(places[row][v])
 
-    thrice = w.b.mul(a_pitch, integer(3))
-    steps = [integer(0), a_pitch, w.b.shl(a_pitch, integer(1)), thrice]
-    four = w.b.shl(a_pitch, integer(2))
+    terms = _Terms(w, shape, config, load, (a_pitch, b_pitch, next_pitch))
     with loop(w, count, *[lanes.zero] * len(flat)) as entry:
         record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
         first_a, first_b = w.element_pointer(a, w.field(record, 0)), w.element_pointer(b, w.field(record, 1))
-        groups = [first_a]
         ahead = w.b.add(towards, w.b.mul(onward, w.field(record, 3)))
-        upcoming = w.element_pointer(first_a, ahead)
-        if not config.a_rows_adjacent:
-            for _ in range(GROUP, shape.rows, GROUP):
-                groups.append(w.element_pointer(groups[-1], four))
-        with do_while(w, w.field(record, 2), first_b, upcoming, *groups, *entry.values) as turn:
-            here, fetched, *rest = turn.values
-            pointers, sums = rest[: len(groups)], rest[len(groups) :]
-            vectors = [load(w.element_pointer(here, v * lanes.count), v) for v in range(shape.vectors)]
-            for row in range(shape.rows):
-                place = (
-                    w.element_pointer(pointers[0], row)
-                    if config.a_rows_adjacent
-                    else w.element_pointer(pointers[row // GROUP], steps[row % GROUP])
-                )
-                factor = w.load_broadcast(place)
-                for v in range(shape.vectors):
-                    i = row * shape.vectors + v
-                    sums[i] = w.fma(factor, vectors[v], sums[i])
-            if config.a_rows_adjacent:
-                w.prefetch_l1(fetched)
-            else:
-                # one line per iteration: the low bits of the iterations left select a row, the others a line
-                # of it
-                before = w.b.sub(turn.index, integer(1))
-                line = w.b.and_(before, integer(-LINE_BYTES // lanes.scalar_bytes))
-                number = w.b.and_(
-                    before, integer(min(_power(shape.rows), LINE_BYTES // lanes.scalar_bytes) - 1)
-                )
-                w.prefetch_l1(w.element_pointer(w.element_pointer(upcoming, w.b.mul(number, a_pitch)), line))
-            further = a_pitch if config.a_rows_adjacent else 1
-            following = w.element_pointer(fetched, next_pitch) if config.a_rows_adjacent else fetched
-            turn.next = [
-                w.element_pointer(here, b_pitch),
-                following,
-                *(w.element_pointer(p, further) for p in pointers),
-                *sums,
-            ]
-        entry.next = turn.values[2 + len(groups) :]
+        entry.next = terms.write(first_a, first_b, w.field(record, 2), ahead, entry.values)
 
     def put(row: int, v: int, value: ir.Value) -> None:
         if mask and v == shape.vectors - 1:
@@ -169,6 +130,92 @@ def write_tile(
         put(row, v, value)
     w.b.ret_void()
     return function
+
+
+class _Terms:
+    """Code generator of the sum over the k of one entry, in order, `GROUP` of them per iteration."""
+
+    def __init__(
+        self,
+        w: FunctionBuilder,
+        shape: Tile,
+        config: TileConfig,
+        load: Callable[[ir.Value, int], ir.Value],
+        pitches: tuple[ir.Value, ir.Value, ir.Value],
+    ) -> None:
+        self.w, self.shape, self.config, self.load, self.pitches = w, shape, config, load, pitches
+        # multiples of each stride: an address is a pointer, one of these, and a constant
+        self.steps = [
+            [integer(0), pitch, w.b.shl(pitch, integer(1)), w.b.mul(pitch, integer(3))] for pitch in pitches
+        ]
+        # ARM has no such addresses; and with one vector LLVM takes a register for each factor
+        self.unrolled = 1 if shape.vectors == 1 or w.function.module.triple.startswith("aarch64") else GROUP
+
+    def write(
+        self, a: ir.Value, b: ir.Value, k: ir.Value, ahead: ir.Value, sums: list[ir.Value]
+    ) -> list[ir.Value]:
+        """Return the sums after all ``k``; ``ahead`` is the prefetch distance in A."""
+        w, (a_pitch, _, _) = self.w, self.pitches
+        pointers = [b, a]
+        if self.config.a_rows_adjacent:
+            pointers.append(w.element_pointer(a, ahead))
+        else:
+            for _ in range(GROUP, self.shape.rows, GROUP):
+                pointers.append(w.element_pointer(pointers[-1], w.b.shl(a_pitch, integer(2))))
+        for at_once in dict.fromkeys((self.unrolled, 1)):
+            with loop(w, w.b.sdiv(k, integer(at_once)), *pointers, *sums) as turn:
+                here, sums = turn.values[: len(pointers)], turn.values[len(pointers) :]
+                for number in range(at_once):
+                    if number:  # LLVM would load the factors of all k first, and has no registers for them
+                        *here, sums[-1] = w.in_order(*here, sums[-1])
+                    sums = self._add_products(here, number, sums)
+                if at_once == self.unrolled and not self.config.a_rows_adjacent:
+                    self._prefetch_rows(here[1:], turn.index, ahead)
+                turn.next = [*self._next(here, at_once), *sums]
+            pointers, sums = turn.values[: len(pointers)], turn.values[len(pointers) :]
+            k = w.b.srem(k, integer(at_once))
+        return sums
+
+    def _add_products(self, here: list[ir.Value], k: int, sums: list[ir.Value]) -> list[ir.Value]:
+        """Add the products of one k, counted from the pointers."""
+        w, shape, found = self.w, self.shape, list(sums)
+        a_steps, b_steps, next_steps = self.steps
+        b, *a = here
+        row_of_b = w.element_pointer(b, b_steps[k])
+        vectors = [self.load(w.element_pointer(row_of_b, v * w.lanes.count), v) for v in range(shape.vectors)]
+        for row in range(shape.rows):
+            if self.config.a_rows_adjacent:
+                place = w.element_pointer(w.element_pointer(a[0], a_steps[k]), row)
+            else:
+                place = w.element_pointer(self._row(a, row), k)
+            factor = w.load_broadcast(place)
+            for v in range(shape.vectors):
+                i = row * shape.vectors + v
+                found[i] = w.fma(factor, vectors[v], found[i])
+        if self.config.a_rows_adjacent:
+            # not into the first-level cache, which B fills
+            w.prefetch_l2(w.element_pointer(a[1], next_steps[k]))
+        return found
+
+    def _row(self, a: list[ir.Value], row: int) -> ir.Value:
+        return self.w.element_pointer(a[row // GROUP], self.steps[0][row % GROUP])
+
+    def _prefetch_rows(self, a: list[ir.Value], index: ir.Value, ahead: ir.Value) -> None:
+        """Prefetch one line of some rows; the iterations in which k passes a line select every row once."""
+        w = self.w
+        distance = min(LINE_BYTES // BYTES["float32"] // self.unrolled, _power(self.shape.rows))
+        number = w.b.and_(index, integer(distance - 1))
+        further = w.b.add(ahead, w.b.mul(number, self.pitches[0]))
+        for row in range(0, self.shape.rows, distance):
+            w.prefetch_l1(w.element_pointer(self._row(a, row), further))
+
+    def _next(self, here: list[ir.Value], count: int) -> list[ir.Value]:
+        """Pointers after ``count`` k."""
+        w, (a_pitch, b_pitch, next_pitch) = self.w, self.pitches
+        pitches = [b_pitch, *([a_pitch, next_pitch] if self.config.a_rows_adjacent else [])]
+        further = [w.b.mul(pitch, integer(count)) for pitch in pitches]
+        steps = further if self.config.a_rows_adjacent else [*further, *[integer(count)] * (len(here) - 1)]
+        return [w.element_pointer(pointer, step) for pointer, step in zip(here, steps, strict=True)]
 
 
 def _finished(

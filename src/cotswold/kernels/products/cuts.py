@@ -15,6 +15,9 @@ K_BLOCK = 256
 IMAGES_K_BLOCK = 384
 """The same if k are images: common batches are one k-block, and gradients are written once."""
 
+LINE = 16
+"""Elements of float32 in a cache line."""
+
 
 def row_cuts(rows: int, tile: Tile) -> Iterator[tuple[int, int]]:
     """Yield ``(first row, index of the height)``: as many full tiles as fit, then smaller ones."""
@@ -54,22 +57,6 @@ def k_block_of(total: int, most: int = K_BLOCK) -> int:
     return max(1, most // longest)
 
 
-def with_prefetch_distance(
-    entries: Sequence[tuple[int, int, int]], onward: int, distance: int = 1
-) -> list[tuple[int, int, int, int]]:
-    """Entries with a prefetch distance: the offset in A to the entry ``distance`` later.
-
-    After the last entry follows the first, shifted by ``onward``.
-    """
-    count = len(entries)
-    found = []
-    for number, (a, b, k) in enumerate(entries):
-        after = number + distance
-        place = entries[after][0] if after < count else entries[number % distance % count][0] + onward
-        found.append((a, b, k, place - a))
-    return found
-
-
 def cut_tiles(
     tables: list[tuple[int, int, int]], made: Sequence[tuple[int, int, int]], parts: int
 ) -> list[tuple[int, int]]:
@@ -88,6 +75,14 @@ def parts_per_block(blocks: int, blocking: Blocking) -> int:
 def round_up(count: int, of: int) -> int:
     """Return the least multiple of ``of`` that is at least ``count``."""
     return -(-count // of) * of
+
+
+def odd_lines(count: int) -> int:
+    """Return a stride of at least ``count`` elements that is an odd number of lines of float32.
+
+    Rows that are a power of 2 apart share a few sets of a cache. The line is a multiple of every vector.
+    """
+    return (-(-count // LINE) | 1) * LINE
 
 
 def lane_ranges(

@@ -1,46 +1,94 @@
 """Plans of the three products: ``Wx``, ``W'y``, and the gradient of the filters.
 
 Knows: which operand is A, B or C, the tasks. Does not know: tensors, threads.
+
+What a layer and its strides decide is made by NumPy, once for all batch sizes. The images then decide the
+tiles of lanes of ``Wx`` and ``W'y``, the rows of a small batch, and the entries and scratch of ``δx'``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 
 from cotswold.geometry import BlockLocal, Region, Window
+from cotswold.kernels.machine.execution import LruCache
 from cotswold.kernels.microkernels.job import Task
 from cotswold.kernels.operands import MapStrides
-from cotswold.kernels.products.blocks import Blocks, empty_tasks, fields_along, neuron_offsets, repeat_tasks
+from cotswold.kernels.products.blocks import (
+    Blocks,
+    empty_tasks,
+    fields_along,
+    neuron_offsets,
+    region_mask,
+    repeat_tasks,
+)
 from cotswold.kernels.products.cuts import (
     IMAGES_K_BLOCK,
     cut_tiles,
     k_block_of,
     lane_cuts,
     lane_ranges,
+    odd_lines,
     parts_per_block,
     round_up,
     row_cuts,
     split_evenly,
-    with_prefetch_distance,
 )
-from cotswold.kernels.products.plan import Blocking, GemmPlan, Table, Tables
+from cotswold.kernels.products.plan import (
+    Blocking,
+    GemmPlan,
+    LayerPlan,
+    MapOffsets,
+    Table,
+    Tables,
+    in_units,
+    table_of,
+)
 
 ROWS_MOST = 256
 """Maximum rows of a task of ``Wx``, so that a k-block of A stays in the second-level cache."""
+PLANS_MOST, PLANS_BYTES = 256, 64 << 20
+"""Maximum number of plans of layers to keep, and of their bytes."""
+
+LAYER_PLANS: LruCache[tuple[object, ...], LayerPlan] = LruCache(PLANS_MOST, PLANS_BYTES)
+
+Maker = Callable[..., LayerPlan]
+
+
+def _of_layer(make: Maker, layer: BlockLocal, x: MapStrides, y: MapStrides, *others: object) -> GemmPlan:
+    """Return new tables of a layer: those of ``make`` in units of its maps, from the cache or new, scaled."""
+    (unit_x, by_x), (unit_y, by_y) = in_units(x), in_units(y)
+    key = (make.__name__, layer, unit_x, unit_y, *others)
+    found = LAYER_PLANS.find(key)
+    if found is None:
+        found = LAYER_PLANS.put(key, partial(make, layer, unit_x, unit_y, *others))
+    return found.scaled(by_x, by_y)
+
+
+def _with_images_in_lanes(plan: GemmPlan, images: int, blocking: Blocking) -> GemmPlan:
+    """Return the plan with its tiles of lanes, the same for all tasks."""
+    tiles = table_of(list(lane_cuts(images, blocking)))
+    plan.tasks[:, Task.LANE_TILES], plan.tasks[:, Task.LANES] = len(tiles), images
+    return replace(plan, lane_tiles=tiles)
 
 
 def field_entries(
     layer: BlockLocal, seen: tuple[int, int, int, int], x: MapStrides
-) -> list[tuple[int, int, int]]:
-    """``(offset in the filters, offset in the map, k)`` of the rows of a field."""
+) -> tuple[Table, Table, Table]:
+    """Offsets in the filters, offsets in the map, and k of the rows of a field, in stretches."""
     top, bottom, left, right = seen
     channels, wide = layer.input.channels, layer.x.size * layer.input.channels
-    found = []
-    for row in range(top, bottom):
-        for first, length in split_evenly((right - left) * channels):
-            place = left * channels + first
-            found.append(((row * wide + place) * layer.neurons, row * x.row + place * x.channel, length))
-    return found
+    parts = np.array(list(split_evenly((right - left) * channels)), np.int64).reshape(-1, 2)
+    rows, places = np.arange(top, bottom)[:, None], left * channels + parts[:, 0]
+    return (
+        ((rows * wide + places) * layer.neurons).ravel(),
+        (rows * x.row + places * x.channel).ravel(),
+        np.tile(parts[:, 1], len(rows)),
+    )
 
 
 def product_plan(
@@ -56,21 +104,28 @@ def product_plan(
 
     ``only`` restricts the blocks that are computed. ``tied``: all blocks share the filters of the first.
     """
+    plan = _of_layer(_product_of_layer, layer, x, y, blocking, only, tied)
+    return _with_images_in_lanes(plan, images, blocking)
+
+
+def _product_of_layer(
+    layer: BlockLocal, x: MapStrides, y: MapStrides, blocking: Blocking, only: Region | None, tied: bool
+) -> LayerPlan:
     tables, blocks, tasks = Tables(), Blocks(layer, only, tied), []
     offset = tables.add_offsets(neuron_offsets(layer, y))
     parts = max(parts_per_block(layer.grid[0] * layer.grid[1], blocking), -(-layer.neurons // ROWS_MOST))
     rows = cut_tiles(tables.row_tiles, [(r, h, r) for r, h in row_cuts(layer.neurons, blocking.tile)], parts)
-    ((lane_first, lane_count),) = cut_tiles(tables.lane_tiles, list(lane_cuts(images, blocking)), 1)
     for seen, by, bx in blocks.classes():
-        entries = field_entries(layer, seen, x)
+        a, b, k = field_entries(layer, seen, x)
         part = empty_tasks(len(by))
-        part[:, Task.ENTRY], part[:, Task.ENTRIES] = len(tables.entries), len(entries)
+        part[:, Task.ENTRIES] = len(k)
+        part[:, Task.ENTRY] = tables.add_entries(a, b, k, 0 if tied else layer.fan_in * layer.neurons)
         part[:, Task.A], part[:, Task.B] = blocks.filters(by, bx), blocks.fields(by, bx, x)
         part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
         part[:, Task.NORM] = blocks.norms(by, bx)
-        tables.entries.extend(with_prefetch_distance(entries, 0 if tied else layer.fan_in * layer.neurons))
-        tasks.append(repeat_tasks(part, rows, [(lane_first, lane_count, 0, images)]))
-    return tables.plan(np.concatenate(tasks), k_block_of(layer.x.size * layer.input.channels))
+        tasks.append(repeat_tasks(part, rows, [(0, 0, 0, 0)]))
+    plan = tables.plan(np.concatenate(tasks), k_block_of(layer.x.size * layer.input.channels))
+    return LayerPlan(plan, MapOffsets(Task.B, (1,)), MapOffsets(Task.C, offsets=layer.neurons))
 
 
 def small_batch_plan(
@@ -86,37 +141,58 @@ def small_batch_plan(
 
     ``only`` restricts the blocks that are computed. ``tied``: all blocks share the filters of the first.
     """
+    plan = _of_layer(_small_batch_of_layer, layer, x, y, blocking, only, tied)
+    tiles = table_of([(r, h, r) for r, h in row_cuts(images, blocking.tile)])
+    plan.tasks[:, Task.ROW_TILES] = len(tiles)
+    offsets = np.arange(images, dtype=np.int64) * plan.scratch_pitch
+    return replace(
+        plan,
+        row_tiles=tiles,
+        offsets=np.concatenate([plan.offsets, offsets]),
+        scratch_size=round_up(images, blocking.lanes) * plan.scratch_pitch,
+    )
+
+
+def _small_batch_of_layer(
+    layer: BlockLocal, x: MapStrides, y: MapStrides, blocking: Blocking, only: Region | None, tied: bool
+) -> LayerPlan:
     tables, blocks, tasks = Tables(), Blocks(layer, only, tied), []
     neurons = tables.add_offsets(neuron_offsets(layer, y))
-    pitch = -(-layer.neurons // blocking.lanes) * blocking.lanes
-    offset = tables.add_offsets(np.arange(images, dtype=np.int64) * pitch)
-    rows = cut_tiles(tables.row_tiles, [(r, h, r) for r, h in row_cuts(images, blocking.tile)], 1)
     lanes = lane_ranges(
         tables, layer.neurons, blocking, parts_per_block(layer.grid[0] * layer.grid[1], blocking)
     )
     for seen, by, bx in blocks.classes():
-        entries = [(b, a, k) for a, b, k in field_entries(layer, seen, x)]
+        b, a, k = field_entries(layer, seen, x)
+        entry = tables.add_entries(a, b, k, layer.x.stride * x.column)
         for first, count, lane, width in lanes:
             part = empty_tasks(len(by))
-            part[:, Task.ENTRY], part[:, Task.ENTRIES] = len(tables.entries), len(entries)
+            part[:, Task.ENTRY], part[:, Task.ENTRIES] = entry, len(k)
             part[:, Task.A], part[:, Task.B] = blocks.fields(by, bx, x), blocks.filters(by, bx) + lane
-            part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
+            # offsets of images in scratch follow those of the neurons
+            part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), tables.length
             part[:, Task.NEURON] = neurons
-            tasks.append(repeat_tasks(part, rows, [(first, count, lane, width)]))
-        tables.entries.extend(with_prefetch_distance(entries, layer.x.stride * x.column))
+            tasks.append(repeat_tasks(part, [(0, 0)], [(first, count, lane, width)]))
     k_block = k_block_of(layer.x.size * layer.input.channels)
-    return tables.plan(np.concatenate(tasks), k_block, pitch, round_up(images, blocking.lanes) * pitch)
+    plan = tables.plan(np.concatenate(tasks), k_block, round_up(layer.neurons, blocking.lanes))
+    return LayerPlan(plan, MapOffsets(Task.A, (0, 3)), MapOffsets(Task.C, offsets=layer.neurons))
 
 
-def _cut_by_windows(window: Window, extent: int, cuts: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+def _cut_by_windows(window: Window, extent: int, cuts: tuple[int, ...]) -> Table:
     """``(first position, positions, first window, windows)`` of stretches under the same windows, cut."""
     starts, low, high = fields_along(window, extent)
     edges = np.unique(np.concatenate([[0, extent], np.clip(cuts, 0, extent), starts + low, starts + high]))
-    found = []
-    for first, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        over = np.flatnonzero((starts <= first) & (starts + window.size >= end))
-        found.append((first, end - first, int(over[0]) if len(over) else 0, len(over)))
-    return found
+    first, end = edges[:-1], edges[1:]
+    over = np.searchsorted(starts + window.size, end)
+    count = np.maximum(np.searchsorted(starts, first, "right") - over, 0)
+    return np.stack([first, end - first, np.where(count > 0, over, 0), count], 1)
+
+
+def _alike(window: Window, stretches: Table) -> tuple[Table, Table]:
+    """``(positions, windows, position in the field of the first)`` that differ, and that of each stretch."""
+    first, positions, first_window, windows = stretches.T
+    in_field = first + window.pad_before - first_window * window.stride
+    found, kind = np.unique(np.stack([positions, windows, in_field], 1), axis=0, return_inverse=True)
+    return found, kind.reshape(-1)
 
 
 def adjoint_plan(
@@ -133,70 +209,86 @@ def adjoint_plan(
     A position is summed over all fields that cover it in one task, so nothing is written twice. ``only``
     restricts the positions that are computed. ``tied``: all blocks share the filters of the first.
     """
-    tables, tasks = Tables(), []
-    channels, neurons = layer.input.channels, layer.neurons
+    plan = _of_layer(_adjoint_of_layer, layer, x, y, blocking, only, tied)
+    return _with_images_in_lanes(plan, images, blocking)
+
+
+def _adjoint_of_layer(
+    layer: BlockLocal, x: MapStrides, y: MapStrides, blocking: Blocking, only: Region | None, tied: bool
+) -> LayerPlan:
+    tables, channels = Tables(), layer.input.channels
     wide, block = layer.x.size * channels, 0 if tied else layer.fan_in * layer.neurons
-    k_block = k_block_of(layer.columns * layer.depth)
     (top, left), (bottom, right) = (only.box.start, only.box.stop) if only else ((0, 0), (0, 0))
-    across_all = _cut_by_windows(layer.x, layer.input.width, (left, right))
-    down_all = _cut_by_windows(layer.y, layer.input.height, (top, bottom))
-    tallest, widest = (max(length for _, length, *_ in one) for one in (down_all, across_all))
+    across = _cut_by_windows(layer.x, layer.input.width, (left, right))
+    down = _cut_by_windows(layer.y, layer.input.height, (top, bottom))
+    tallest, widest = int(down[:, 1].max()), int(across[:, 1].max())
     steps = np.arange(tallest)[:, None] * x.row + np.arange(widest * channels)[None, :] * x.channel
     offset = tables.add_offsets(steps.ravel())
-    ((lane_first, lane_count),) = cut_tiles(tables.lane_tiles, list(lane_cuts(images, blocking)), 1)
     # in a small map most of the work may be in one stretch that all windows see
-    whole = sum(rows * over for _, rows, _, over in down_all) * sum(
-        columns * over for _, columns, _, over in across_all
-    )
-    row_tiles: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-    known: dict[tuple[int, ...], tuple[int, int]] = {}
-    for row, rows, y_first, y_count in down_all:
-        in_field_y = row + layer.y.pad_before - y_first * layer.y.stride
-        for column, columns, x_first, x_count in across_all:
-            if only is not None and not only.contains(row, column):
-                continue
-            in_field_x = column + layer.x.pad_before - x_first * layer.x.stride
+    whole = max(int((down[:, 1] * down[:, 3]).sum() * (across[:, 1] * across[:, 3]).sum()), 1)
+    (tall, kind_y), (broad, kind_x) = _alike(layer.y, down), _alike(layer.x, across)
+    entries: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
+    of_kind: list[tuple[int, int]] = []
+    known: dict[tuple[int, int, int], tuple[int, int]] = {}
+    for rows, y_count, in_field_y in tall.tolist():
+        for columns, x_count, in_field_x in broad.tolist():
             share = rows * y_count * columns * x_count
-            parts = -(-blocking.tasks * share // max(whole, 1)) if blocking.tasks > 1 else 1
-            if (rows, columns, parts) not in row_tiles:
+            parts = -(-blocking.tasks * share // whole) if blocking.tasks > 1 else 1
+            if (rows, columns, parts) not in known:
                 cuts = [
-                    (one * widest * channels + r, h, (one * wide + r) * neurons)
+                    (one * widest * channels + r, h, (one * wide + r) * layer.neurons)
                     for one in range(rows)
                     for r, h in row_cuts(columns * channels, blocking.tile)
                 ]
-                row_tiles[rows, columns, parts] = cut_tiles(tables.row_tiles, cuts, parts)
-            key = (y_count, in_field_y, x_count, in_field_x)
-            if key not in known:
-                made = [
-                    (
-                        (j * layer.grid[1] + i) * block
-                        + (
-                            (in_field_y - j * layer.y.stride) * wide
-                            + (in_field_x - i * layer.x.stride) * channels
-                        )
-                        * neurons
-                        + r * layer.columns * layer.depth
-                        + first,
-                        (j * layer.rows + r) * y.row + i * layer.columns * y.column + first * y.channel,
-                        length,
-                    )
-                    for j in range(y_count)
-                    for i in range(x_count)
-                    for r in range(layer.rows)
-                    for first, length in split_evenly(layer.columns * layer.depth)
-                ]
-                known[key] = len(tables.entries), len(made)
-                tables.entries.extend(with_prefetch_distance(made, block, k_block))
-            part = [0] * Task.FIELDS
-            part[Task.ENTRY], part[Task.ENTRIES] = known[key]
-            part[Task.A] = (y_first * layer.grid[1] + x_first) * block
-            part[Task.B] = y_first * layer.rows * y.row + x_first * layer.columns * y.column
-            part[Task.C] = row * x.row + column * x.column
-            part[Task.OFFSET] = offset
-            part[Task.LANE_TILE], part[Task.LANE_TILES], part[Task.LANES] = lane_first, lane_count, images
-            for part[Task.ROW_TILE], part[Task.ROW_TILES] in row_tiles[rows, columns, parts]:
-                tasks.append(tuple(part))
-    return tables.plan(np.array(tasks, np.int64).reshape(-1, Task.FIELDS), k_block)
+                made = cut_tiles(tables.row_tiles, cuts, parts)
+                known[rows, columns, parts] = len(ranges), len(made)
+                ranges += made
+            of_kind.append(known[rows, columns, parts])
+            place = in_field_y * wide + in_field_x * channels
+            entries.append(_add_covering(tables, layer, y, (y_count, x_count), place, block))
+    grid_y, grid_x = (
+        one.ravel() for one in np.meshgrid(*map(np.arange, (len(down), len(across))), indexing="ij")
+    )
+    meant = region_mask(only, down[grid_y, 0], across[grid_x, 0])
+    grid_y, grid_x = grid_y[meant], grid_x[meant]
+    kind = kind_y[grid_y] * len(broad) + kind_x[grid_x]
+    part = empty_tasks(len(kind))
+    part[:, Task.ENTRY : Task.ENTRIES + 1] = np.array(entries, np.int64)[kind]
+    part[:, Task.A] = (down[grid_y, 2] * layer.grid[1] + across[grid_x, 2]) * block
+    part[:, Task.B] = down[grid_y, 2] * layer.rows * y.row + across[grid_x, 2] * layer.columns * y.column
+    part[:, Task.C] = down[grid_y, 0] * x.row + across[grid_x, 0] * x.column
+    part[:, Task.OFFSET] = offset
+    tasks = _repeat_by_kind(
+        part, np.array(of_kind, np.int64)[kind], np.array(ranges, np.int64).reshape(-1, 2)
+    )
+    plan = tables.plan(tasks, k_block_of(layer.columns * layer.depth))
+    return LayerPlan(plan, MapOffsets(Task.C, offsets=tables.length), MapOffsets(Task.B, (1,)))
+
+
+def _add_covering(
+    tables: Tables, layer: BlockLocal, y: MapStrides, windows: tuple[int, int], place: int, block: int
+) -> tuple[int, int]:
+    """Add the entries of all blocks that cover a stretch, at ``place`` in the first's field."""
+    sums = layer.columns * layer.depth
+    parts = np.array(list(split_evenly(sums)), np.int64)
+    j, i, r, part = (one.ravel() for one in np.indices((*windows, layer.rows, len(parts))))
+    first, wide = parts[part, 0], layer.x.size * layer.input.channels
+    there = place - j * layer.y.stride * wide - i * layer.x.stride * layer.input.channels
+    a = (j * layer.grid[1] + i) * block + there * layer.neurons + r * sums + first
+    b = (j * layer.rows + r) * y.row + i * layer.columns * y.column + first * y.channel
+    return tables.add_entries(a, b, parts[part, 1], block, k_block_of(sums)), len(a)
+
+
+def _repeat_by_kind(tasks: Table, of_task: Table, ranges: Table) -> Table:
+    """Repeat each task for its ranges of row tiles; ``of_task`` is the first and the number of its ranges."""
+    first, count = of_task.T
+    found = np.repeat(tasks, count, axis=0)
+    before = np.repeat(np.cumsum(count) - count, count)
+    found[:, Task.ROW_TILE : Task.ROW_TILES + 1] = ranges[
+        np.repeat(first, count) + np.arange(len(found)) - before
+    ]
+    return found
 
 
 TRANSPOSED_NUMBERS = 1 << 16
@@ -209,45 +301,49 @@ def outer_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blo
     """``δx'``: rows are field positions, lanes are neurons; A is the input, B δ transposed, C filters."""
     scratch = -(-images * layer.neurons // TRANSPOSED_NUMBERS)
     parts = max(parts_per_block(layer.grid[0] * layer.grid[1], blocking), scratch)
-    entries = list(split_evenly(images, IMAGES_K_BLOCK))
-    return _outer(layer, x, y, blocking, parts, [entries], layer.neurons, images, gradient=False)
+    plan = _of_layer(_outer_of_layer, layer, x, y, blocking, parts, layer.neurons)
+    return _with_images_as_terms(plan, layer, images, x, blocking, deltas=1, gradient=False)
 
 
 def step_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blocking: Blocking) -> GemmPlan:
     """Sum of two ``δx'`` in scratch; the second half of the entries is the second δ and input."""
     vectors = max(STEP_NUMBERS // layer.fan_in // blocking.lanes, blocking.tile.vectors)
     parts = -(-layer.neurons // (vectors * blocking.lanes))
-    entries = list(split_evenly(images, IMAGES_K_BLOCK))
-    return _outer(layer, x, y, blocking, parts, [entries, entries], 0, images, gradient=True)
+    plan = _of_layer(_outer_of_layer, layer, x, y, blocking, parts, 0)
+    return _with_images_as_terms(plan, layer, images, x, blocking, deltas=2, gradient=True)
 
 
-def _outer(
+def _with_images_as_terms(
+    plan: GemmPlan,
     layer: BlockLocal,
-    x: MapStrides,
-    y: MapStrides,
-    blocking: Blocking,
-    parts: int,
-    deltas: list[list[tuple[int, int]]],
-    pitch: int,
     images: int,
+    x: MapStrides,
+    blocking: Blocking,
+    deltas: int,
     gradient: bool,
 ) -> GemmPlan:
-    """Plans of ``δx'``; ``deltas`` are the images of each δ, in k-blocks.
+    """Return a plan of ``δx'`` with its entries, the images of each δ in k-blocks, and its scratch."""
+    first, k = np.array(list(split_evenly(images, IMAGES_K_BLOCK)), np.int64).reshape(-1, 2).T
+    first, k = np.tile(first, deltas), np.tile(k, deltas)
+    k_block, tables, pitch = k_block_of(images, IMAGES_K_BLOCK), Tables(), plan.scratch_pitch
+    tables.add_entries(first, (np.cumsum(k) - k) * pitch, k, layer.x.stride * x.column, k_block)
+    plan.tasks[:, Task.ENTRIES] = len(k)
+    # the last square of the transposition may extend beyond the last image
+    transposed = (deltas - 1) * images * pitch + round_up(images, blocking.lanes) * pitch
+    size = transposed + (layer.fan_in * pitch if gradient else 0)
+    (entries,) = tables.entries
+    return replace(plan, entries=entries, k_block=k_block, scratch_size=size, gradient=transposed)
 
-    ``pitch`` is the stride of C, or 0 if C is in scratch.
-    """
+
+def _outer_of_layer(
+    layer: BlockLocal, x: MapStrides, y: MapStrides, blocking: Blocking, parts: int, pitch: int
+) -> LayerPlan:
+    """Tasks of ``δx'``; ``pitch`` is the stride of C, or 0 if C is in scratch."""
     tables, blocks, tasks = Tables(), Blocks(layer), []
     neurons = tables.add_offsets(neuron_offsets(layer, y))
     lanes = lane_ranges(tables, layer.neurons, blocking, parts)
-    scratch_pitch = round_up(max(width for *_, width in lanes), blocking.lanes)
+    scratch_pitch = odd_lines(max(width for *_, width in lanes))
     positions = tables.add_offsets(np.arange(layer.fan_in, dtype=np.int64) * (pitch or scratch_pitch))
-    entries, before = [], 0
-    for one in deltas:
-        for first, length in one:
-            entries.append((first, before * scratch_pitch, length))
-            before += length
-    k_block = k_block_of(images, IMAGES_K_BLOCK)
-    tables.entries.extend(with_prefetch_distance(entries, layer.x.stride * x.column, k_block))
     channels, wide = layer.input.channels, layer.x.size * layer.input.channels
     for (top, bottom, left, right), by, bx in blocks.classes():
         cuts = []
@@ -259,17 +355,15 @@ def _outer(
         whole = (top, bottom, left, right) == (0, layer.y.size, 0, layer.x.size)
         for first, count, lane, width in lanes:
             part = empty_tasks(len(by))
-            part[:, Task.ENTRIES] = len(entries)
             part[:, Task.A], part[:, Task.B] = blocks.fields(by, bx, x), blocks.outputs(by, bx, y)
             part[:, Task.C], part[:, Task.OFFSET] = blocks.filters(by, bx) + lane, positions
             part[:, Task.NEURON] = neurons
             part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons + lane
             part[:, Task.PADDED] = not whole
             tasks.append(repeat_tasks(part, rows, [(first, count, lane, width)]))
-    # the last square of the transposition may extend beyond the last image
-    transposed = (len(deltas) - 1) * images * scratch_pitch + round_up(images, blocking.lanes) * scratch_pitch
-    size = transposed + (layer.fan_in * scratch_pitch if gradient else 0)
-    return tables.plan(_blockwise(tasks), k_block, scratch_pitch, size, transposed)
+    plan = tables.plan(_blockwise(tasks), 1, scratch_pitch)
+    in_y = MapOffsets(Task.B, offsets=layer.neurons)
+    return LayerPlan(plan, MapOffsets(Task.A, row_tiles=True), in_y)
 
 
 def _blockwise(tasks: list[Table]) -> Table:

@@ -56,6 +56,11 @@ class PreparedProduct(PreparedKernel):
 
     plan: GemmPlan = field(kw_only=True)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tables."""
+        return self.job.nbytes + self.plan.nbytes
+
 
 def prepare_product(problem: Problem, how: Execution, code: int) -> PreparedProduct:
     """Prepare a product for the kernel at an address; operands' addresses are passed to `run`."""

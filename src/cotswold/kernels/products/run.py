@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Region
-from cotswold.kernels.machine.execution import FifoCache
+from cotswold.kernels.machine.execution import LruCache
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.driver import (
     ADJOINT,
@@ -42,10 +42,10 @@ FLOPS_A_THREAD = 2e6
 """Work per thread, at least."""
 MEASURED_FLOPS = 2e9
 """Maximum work of one measurement."""
-PREPARED_MOST = 256
-"""Maximum number of prepared products: those of several stacks for a few batch sizes."""
+PREPARED_MOST, PREPARED_BYTES = 256, 128 << 20
+"""Maximum number of prepared products, and of their bytes: several stacks and a few batch sizes."""
 
-READY: FifoCache[tuple[object, ...], PreparedProduct] = FifoCache(PREPARED_MOST)
+READY: LruCache[tuple[object, ...], PreparedProduct] = LruCache(PREPARED_MOST, PREPARED_BYTES)
 
 
 def product(
@@ -175,7 +175,7 @@ def _prepare_tuned(
     threads = torch.get_num_threads()
     alike = (x.shape[0], x.stride(), y.stride(), x.dtype, threads)
     key = (kind.name, layer, *alike, overrides, only, adding, tied)
-    found = READY.get(key)
+    found = READY.find(key)
     return (
         found
         if found is not None

@@ -1,4 +1,4 @@
-"""What autograd keeps of a window for the backward pass: this rank's part of the map, and strips of the halo.
+"""Windows that autograd keeps as this rank's part of a map and strips of the halo.
 
 Knows: the pixels of a window that are this rank's own, autograd's hooks for saved tensors. Does not know:
 messages, what is computed from a window.
@@ -21,7 +21,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from cotswold.geometry import Box
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.maps.distributed_tensor import shares_memory
+from cotswold.mesh.maps.distributed_tensor import shares_memory, version_of
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def kept_as_parts(boxes: WindowBoxes, part: Tensor, *windows: tuple[Tensor, Box]
         windows: Windows ``(image, channel, *box.shape)`` of the same pixels, and their boxes, which contain
             ``boxes.inside``.
     """
-    copies = [(one.detach(), box) for one, box in windows if _is_copy(one, part)]
+    copies = [(one.detach(), box, version_of(one)) for one, box in windows if _is_copy(one, part)]
     if not copies or 2 * boxes.shared.size < boxes.own.size or not _has_hooks():
         yield  # a part of which the window has little would need more memory than the window
         return
@@ -154,11 +154,12 @@ def kept_as_parts(boxes: WindowBoxes, part: Tensor, *windows: tuple[Tensor, Box]
     others: list[_Keeper] = []
 
     def pack(values: Tensor) -> _SavedView | _Keeper:
-        for one, box in copies:
-            if shares_memory(one, values) and one.dtype == values.dtype:
+        for one, box, version in copies:
+            is_same = shares_memory(one, values) and one.dtype == values.dtype
+            if is_same and version_of(one) == version:  # otherwise the operation has changed its window
                 if not parts:
                     parts.append(_Keeper(part.detach(), *boxes.halo(one, box)))
-                view = values.shape, values.stride(), values.storage_offset()
+                view = values.shape, values.stride(), int(values.storage_offset())
                 return _SavedView(box, (one.shape, one.stride()), view)
         others.append(_Keeper(values.detach()))
         return others[-1]
@@ -184,4 +185,5 @@ def _is_copy(window: Tensor, part: Tensor) -> bool:
 
 def _has_hooks() -> bool:
     """True if gradients are recorded, and nobody has forbidden hooks for saved tensors."""
-    return torch.is_grad_enabled() and torch._C._autograd._saved_tensors_hooks_is_enabled()
+    is_allowed: bool = torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]  # not in its stubs
+    return torch.is_grad_enabled() and is_allowed

@@ -21,6 +21,7 @@ from cotswold.mesh.maps.exchange import empty_window
 from cotswold.mesh.maps.kept import around, window_boxes
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.maps.windows import Strided, Windows, near_outputs, padded, unpadded
+from cotswold.mesh.rules.operands import gradients
 
 
 @dataclass(frozen=True)
@@ -121,16 +122,7 @@ def _plainly(
     """The gradients by functions that autograd can differentiate."""
     window = padded(ctx.windows.exchange(part), ctx.windows, ctx.rank)
     out = ctx.compute(window, weight, bias)
-    return _gradients(out, (part, weight, bias), ctx.needs_input_grad[:3], grad)
-
-
-def _gradients(
-    out: Tensor, learnt: tuple[Any, ...], needed: tuple[bool, ...], grad: Tensor
-) -> Iterator[Tensor | None]:
-    """Gradients of an output with respect to those operands that need one; differentiable."""
-    sources = [one for one, wanted in zip(learnt, needed, strict=True) if wanted]
-    found = iter(torch.autograd.grad(out, sources, grad, create_graph=True))
-    return (next(found) if wanted else None for wanted in needed)
+    return gradients(out, (part, weight, bias), ctx.needs_input_grad[:3], grad)
 
 
 def _seen(window: Tensor, compute: Convolution, box: Box, wanted: Box) -> Tensor:

@@ -17,11 +17,13 @@ from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.rules.operands import refuse_other_maps
+from cotswold.mesh.rules.operands import gradients, refuse_other_maps
 from cotswold.mesh.rules.registry import rule
 
 Gather = Callable[[Tensor], list[Tensor]]
 """Gathers the tensors of several ranks, which have equal shapes."""
+_Groups = tuple[Mesh, int, int, float]
+"""The ranks, the groups of an image's channels, the values of a group on all ranks, and epsilon."""
 
 
 def _moments(mesh: Mesh, values: Tensor, dims: tuple[int, ...], count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -128,11 +130,8 @@ class _BatchNorm(torch.autograd.Function):
         mesh, count, _ = ctx.how
         needed = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled():  # the gradient will be differentiated
-            learnt: tuple[Any, ...] = (values, weight, bias)
-            sources = [one for one, wanted in zip(learnt, needed, strict=True) if wanted]
             out = _composed(values, weight, bias, *ctx.how)
-            found = iter(torch.autograd.grad(out, sources, grad, create_graph=True))
-            return *(next(found) if wanted else None for wanted in needed), None
+            return *gradients(out, (values, weight, bias), needed, grad), None
         unit = (values - mean[:, None, None]).mul_(scale[:, None, None])
         sums = mesh.sum_in_place(torch.stack([grad.sum((0, 2, 3)), (grad * unit).sum((0, 2, 3))]))
         to_values = None
@@ -153,6 +152,84 @@ def _composed(
     return out if bias is None else out + all_reduce_backward(bias, mesh)[:, None, None]
 
 
+class _GroupNorm(torch.autograd.Function):
+    """Values normalised in groups of each image's channels over ranks, and the groups' means and variances.
+
+    It needs one message forward and one backward. The gradients of weight and bias are those of this rank's
+    part.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, weight: Tensor | None, bias: Tensor | None, how: _Groups
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mesh, groups, count, eps = how
+        _, mean, squares = pooled(moments(_grouped(values, groups), (0, 2, 3)), [mesh.gather])
+        var = squares / count
+        scale = torch.rsqrt(var + eps)
+        ctx.save_for_backward(values, weight, bias, mean, scale)
+        ctx.how = how
+        ctx.mark_non_differentiable(mean, var)
+        out = (values - _each(mean, values)).mul_(_weighted(_each(scale, values), weight))
+        return out if bias is None else out.add_(bias[:, None, None]), mean, var
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *__: Any) -> tuple[Tensor | None, ...]:
+        values, weight, bias, mean, scale = ctx.saved_tensors
+        mesh, _, count, _ = ctx.how
+        needed = ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled():  # the gradient will be differentiated
+            out = _composed_groups(values, weight, bias, ctx.how)
+            return *gradients(out, (values, weight, bias), needed, grad), None
+        unit = (values - _each(mean, values)).mul_(_each(scale, values))
+        sums = torch.stack([grad.sum((2, 3)), (grad * unit).sum((2, 3))])
+        to_values = None
+        if needed[0]:
+            own = sums if weight is None else sums * weight
+            shared = mesh.sum_in_place(own.view(2, len(mean), -1).sum(2)) / count
+            to_values = _weighted(grad, weight) - _each(shared[0], values)
+            to_values = to_values.sub_(unit.mul_(_each(shared[1], values))).mul_(_each(scale, values))
+        to_weight, to_bias = sums[1].sum(0) if needed[1] else None, sums[0].sum(0) if needed[2] else None
+        return to_values, to_weight, to_bias, None
+
+
+def _grouped(values: Tensor, groups: int) -> Tensor:
+    """Return values as one image, whose channels are the groups of all images."""
+    images, channels, height, width = values.shape
+    return values.reshape(1, images * groups, channels // groups * height, width)
+
+
+def _each(of_groups: Tensor, values: Tensor) -> Tensor:
+    """Return one number of each group for each channel of its image, ``(image, channel, 1, 1)``."""
+    images, channels = values.shape[:2]
+    return of_groups.repeat_interleave(images * channels // len(of_groups)).view(images, channels, 1, 1)
+
+
+def _weighted(values: Tensor, weight: Tensor | None) -> Tensor:
+    return values if weight is None else values * weight[:, None, None]
+
+
+def _composed_groups(values: Tensor, weight: Tensor | None, bias: Tensor | None, how: _Groups) -> Tensor:
+    """The same result by functions that autograd can differentiate."""
+    mesh, groups, count, eps = how
+    away, _, var = _moments(mesh, _grouped(values, groups), (0, 2, 3), count)
+    scale = all_reduce_backward(torch.rsqrt(var + eps), mesh)
+    out = _weighted(away.view(values.shape) * _each(scale.flatten(), values), weight)
+    return out if bias is None else out + bias[:, None, None]
+
+
+def _normalised_groups(
+    input: DistributedMap, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[DistributedMap, Tensor, Tensor]:
+    """Return the normalised map, and the means and variances of the groups of all images."""
+    mesh = input.mesh
+    learnt = [None if one is None else all_reduce_backward(one, mesh) for one in (weight, bias)]
+    values = input.local.to(accumulation_dtype(input.dtype))
+    how = mesh, groups, math.prod(input.shape[1:]) // groups, eps
+    out, mean, var = _GroupNorm.apply(values, *learnt, how)  # type: ignore[no-untyped-call]  # torch's
+    return input.like(out.to(input.dtype)), mean, var
+
+
 @rule("group_norm")
 def group_norm(
     input: DistributedMap,
@@ -164,17 +241,9 @@ def group_norm(
 ) -> DistributedMap:
     """Group normalisation with statistics of each image's groups of channels, over space and all ranks."""
     refuse_other_maps("group_norm", weight, bias)
-    images, channels = input.shape[:2]
-    if channels % num_groups:
-        raise UserError(f"group_norm cannot divide {channels} channels into {num_groups} groups")
-    values = input.local.to(accumulation_dtype(input.dtype))
-    apart = values.reshape(images, num_groups, channels // num_groups, *input.box.shape)
-    away, _, var = _moments(input.mesh, apart, (2, 3, 4), math.prod(input.shape[1:]) // num_groups)
-    scale = (
-        torch.rsqrt(var + eps).expand(-1, -1, channels // num_groups, 1, 1).reshape(images, channels, 1, 1)
-    )
-    away = away.reshape(input.local.shape)
-    return _scaled(away, scale if weight is None else scale * weight[:, None, None], bias, input)
+    if input.shape[1] % num_groups:
+        raise UserError(f"group_norm cannot divide {input.shape[1]} channels into {num_groups} groups")
+    return _normalised_groups(input, num_groups, weight, bias, eps)[0]
 
 
 @rule("instance_norm")
@@ -201,11 +270,10 @@ def instance_norm(
         raise ValueError(
             f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}"
         )
-    if running_mean is not None or running_var is not None:
-        with torch.no_grad():
-            values = input.local.to(accumulation_dtype(input.dtype))
-            _, mean, var = _moments(input.mesh, values, (2, 3), count)
-            for running, found in ((running_mean, mean), (running_var, var * (count / (count - 1)))):
-                if running is not None:
-                    running.lerp_(found.mean((0, 2, 3)).to(running.dtype), momentum)
-    return group_norm(input, input.shape[1], weight, bias, eps)
+    images, channels = input.shape[:2]
+    out, mean, var = _normalised_groups(input, channels, weight, bias, eps)
+    with torch.no_grad():
+        for running, found in ((running_mean, mean), (running_var, var * (count / (count - 1)))):
+            if running is not None:
+                running.lerp_(found.view(images, channels).mean(0).to(running.dtype), momentum)
+    return out

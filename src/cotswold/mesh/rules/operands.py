@@ -5,9 +5,10 @@ Knows: which boundaries a result has, redistribution. Does not know: functions, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
@@ -124,3 +125,12 @@ def refuse_other_maps(name: str, *values: object) -> None:
     """Raise UserError if an operand that must be replicated is a map."""
     if any(isinstance(value, DistributedMap) for value in values):
         raise UserError(f"{name} takes only one distributed map; call full_tensor() on others")
+
+
+def gradients(
+    out: Tensor, learnt: tuple[Any, ...], needed: tuple[bool, ...], grad: Tensor
+) -> Iterator[Tensor | None]:
+    """Gradients of an output with respect to those operands that need one; differentiable."""
+    sources = [one for one, wanted in zip(learnt, needed, strict=True) if wanted]
+    found = iter(torch.autograd.grad(out, sources, grad, create_graph=True))
+    return (next(found) if wanted else None for wanted in needed)

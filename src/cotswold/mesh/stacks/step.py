@@ -18,8 +18,9 @@ from cotswold.ops import StackObjective, StackReport, StackState, StepRule
 from cotswold.ops import sgd_rule as rules
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
-from cotswold.ops.pooling import pool_backward
-from cotswold.ops.step import InMemoryFilterAccess, dot, total
+from cotswold.ops.pooling import pooling_gradient
+from cotswold.ops.step import InMemoryFilterAccess
+from cotswold.ops.step_passes import add_scaled, dot, subtract, total
 
 
 def responses(share: RankShare, state: StackState, x: Tensor) -> tuple[Responses, Tensor]:
@@ -52,9 +53,9 @@ def objective_parts(
     z, window = responses(share, state, x)
     pooling = share.gather(z)
     back = decoded(share, state, z.own)
-    residual = share.own_of(back).sub_(share.own_of(window) * state.gain.to(back.dtype))
+    _, _, squared = subtract(share.own_of(back), share.own_of(window), state.gain, 1.0)
     pooled = share.pool(pooling.finish(), objective.epsilon)
-    error, penalty = share.total([dot(residual, residual), objective.sparsity * total(pooled)])
+    error, penalty = share.total([squared, objective.sparsity * total(pooled)])
     return error / images, penalty / images
 
 
@@ -105,26 +106,28 @@ def step(
     pooling = share.gather(z)
     window = decoded(share, state, z.own)
     back, seen = share.own_of(window), share.own_of(batch)
-    terms = [gain * dot(back, seen), dot(back, back)]
-    residual = back.addcmul_(seen, gain.to(back.dtype), value=-1)
-    terms.append(dot(residual, residual))
-    residual.mul_(2 / images)  # from here on the gradient with respect to the decoded map
-    fetched = share.pixels.start(residual, into=window)
+    terms = [*subtract(back, seen, gain, 2 / images)]  # back becomes the gradient by the decoded map
+    fetched = share.pixels.start(back, into=window)
 
     around = pooling.finish()
     pooled = share.pool(around, objective.epsilon)
     terms.append(objective.sparsity * total(pooled))
     above = None if upstream is None else _normalisation_backward(share, pooled, upstream)
     slopes = share.scatter(_pool_backward(share, around, pooled, above, objective.sparsity / images))
-    unit = share.scales(state.norms).to(window.dtype)
-    to_z = share.product(fetched, share.own, state.filters)[0].own
-    to_z.mul_(unit).add_(slopes.finish())
-
-    to_batch = _input_gradient(share, state, to_z * unit, residual) if input_gradient else None
+    unit, whole = share.scales(state.norms).to(window.dtype), state.alpha * gain
+    encoded = share.product(fetched, share.own, state.filters)[0].own
+    to_z = slopes.finish()
+    to_batch = None
+    if input_gradient:
+        add_scaled(to_z, encoded, unit)
+        to_batch = _input_gradient(share, state, to_z * unit, back)
+        to_z.mul_(whole.to(to_z.dtype))
+    else:
+        add_scaled(to_z, encoded, unit, whole)
     if share.layer is not None:
         InMemoryFilterAccess(state, share.layer).step((z.own, window), (to_z, batch), rule)
     overlap, energy, error, penalty = share.total(terms)
-    rules.alpha_step(state.alpha, overlap, energy, penalty, rule)
+    rules.alpha_step(state.alpha, gain * overlap, energy, penalty, rule)
     error, penalty = error / images, penalty / images
     return StackReport(error + penalty, error, penalty, state.alpha.clone(), to_batch)
 
@@ -156,7 +159,7 @@ def _pool_backward(
     """Gradient with respect to the responses that own pooling units read."""
     if not pooled.numel():
         return torch.zeros_like(around)
-    return pool_backward(around, pooled, Smoothing(share.partition.geometry.pool.size), above, weight)
+    return pooling_gradient(around, pooled, Smoothing(share.partition.geometry.pool.size), above, weight)
 
 
 def _input_gradient(share: RankShare, state: StackState, scaled: Tensor, residual: Tensor) -> Tensor:

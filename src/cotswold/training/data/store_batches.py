@@ -77,7 +77,12 @@ class TrainBatches:
         while True:
             images, labels = self._reader.next()
             learnt = self._store.learnable(labels) if self._labelled else None
-            yield Batch(images, learnt).to(self._device)
+            yield Batch(images, learnt, numbers=self._reader.rows).to(self._device)
+
+    @property
+    def batch_size(self) -> int:
+        """The samples of a batch, all replicas together."""
+        return self._batch
 
     @property
     def epoch_steps(self) -> float:

@@ -5,14 +5,20 @@ Knows: the parameter store and the batches of each placement. Does not know: wha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+
+import torch
+from torch import Tensor
 
 from cotswold.data import shuffle_bytes
 from cotswold.geometry import Box
-from cotswold.training.data.store_batches import ValidationBatches
+from cotswold.training.data.augmentation import augmentation_of
+from cotswold.training.data.store_batches import TrainBatches, ValidationBatches, read_maps
 from cotswold.training.models import build_stacks
 from cotswold.training.parameters.base import InMemoryParameters, ParameterStore
 from cotswold.training.strategies.assembly import batches_of, make_trainer
+from cotswold.training.strategies.frozen_outputs import FrozenOutputs, RunLimits
 from cotswold.training.strategies.greedy import Greedy
 from cotswold.training.strategies.joint import Joint
 from cotswold.training.strategies.registry import StrategyEntry, TrainContext
@@ -66,7 +72,27 @@ def _build(
     batches = batches_of(context, box)
     validation = ValidationBatches(context.store, context.recipe, box=box)
     strategy = kind(holder, context.recipe, context.epochs, batches.epoch_steps, validation.maps)
+    if isinstance(strategy, Greedy) and augmentation_of(context.recipe, context.store) is None:
+        strategy.outputs = FrozenOutputs(_limits(context, batches, box))
     return make_trainer(strategy, batches, context)
+
+
+def _limits(context: TrainContext, batches: TrainBatches, box: Box | None) -> RunLimits:
+    """Return the limits of a run for the outputs of its frozen stacks."""
+    store, device = context.store, context.recipe.training.device
+
+    def fetch(rows: Sequence[int]) -> Tensor:
+        return torch.cat([read_maps(store, "train", row, row + 1, box) for row in rows]).to(device)
+
+    return RunLimits(
+        samples=store.splits["train"],
+        batch=batches.batch_size,
+        folder=context.run.path,
+        ranks=context.rank_context.ranks.size,
+        largest=context.rank_context.all_reduce_max,
+        record=context.recorder.event,
+        fetch=None if context.recipe.is_served else fetch,
+    )
 
 
 greedy_in_memory, greedy_on_disk, greedy_on_mesh = (

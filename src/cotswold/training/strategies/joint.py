@@ -14,6 +14,7 @@ from torch import Tensor
 from cotswold.run import Metrics
 from cotswold.training.jobs.flops import joint_flops
 from cotswold.training.parameters.base import Momenta
+from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.stacks import StackStrategy, metrics_of
 
 
@@ -56,9 +57,9 @@ class Joint(StackStrategy):
                 stack.calibrate(images)
                 images = stack(images)
 
-    def update(self, images: Tensor) -> Metrics:
+    def update(self, batch: Batch) -> Metrics:
         """Take one step on all stacks, from the top down; all gradients are those before the step."""
-        inputs, reports = [images], []
+        inputs, reports = [batch.inputs], []
         with torch.no_grad():
             for stack in self.network.stacks[:-1]:
                 inputs.append(stack(inputs[-1]))
@@ -74,4 +75,4 @@ class Joint(StackStrategy):
             )
             upstream = report.input_gradient
             reports.append(report)
-        return metrics_of(reports[::-1], self.rule(0).rate, images.shape[0])
+        return metrics_of(reports[::-1], self.rule(0).rate, batch.inputs.shape[0])

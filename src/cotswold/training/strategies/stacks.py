@@ -19,7 +19,7 @@ from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import StackTraining
 from cotswold.run import Metrics
-from cotswold.training.parameters.base import Momenta, Network, ParameterStore
+from cotswold.training.parameters.base import Momenta, ParameterStore, Stack
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.phases import Epochs, Phase, planned
 
@@ -62,6 +62,7 @@ class StackStrategy(ABC):
         )
         self.validation = validation
         self._first: Batch | None = None
+        self._phase = self._step = 0
         self.enter(0, 0)
 
     @property
@@ -112,7 +113,7 @@ class StackStrategy(ABC):
             batches: The batches.
         """
         batch, self._first = self._first or next(batches), None
-        metrics = self.update(batch.inputs)
+        metrics = self.update(batch)
         self._step += 1
         return metrics
 
@@ -147,16 +148,16 @@ class StackStrategy(ABC):
         """
 
     @abstractmethod
-    def update(self, samples: Tensor) -> Metrics:
+    def update(self, batch: Batch) -> Metrics:
         """Take one step.
 
         Args:
-            samples: The images ``(channel, y, x, image)``.
+            batch: The images ``(channel, y, x, image)``.
         """
 
     def validate(self) -> Metrics | None:
         """Return the objective of the trained stacks on the validation images."""
-        return validate_stacks(self.network, list(self.trained_stacks()), self.validation)
+        return validate_stacks(self.network.stacks, list(self.trained_stacks()), self.validation())
 
     def state_dict(self) -> StateDict:
         """Return the network, and the momenta of stacks that have been trained."""
@@ -202,13 +203,15 @@ def metrics_of(reports: Sequence[ops.StackReport], rate: float, samples: int) ->
 
 
 @torch.no_grad()
-def validate_stacks(network: Network, trained: list[int], validation: Validation) -> Metrics | None:
-    """Return the mean objective of the given stacks over the validation images; None without images."""
+def validate_stacks(
+    stacks: Sequence[Stack], trained: list[int], validation: Iterable[Tensor]
+) -> Metrics | None:
+    """Return the mean objective of the trained stacks over the validation images; None without images."""
     count, totals = 0, {"loss": 0.0, "reconstruction": 0.0, "sparsity": 0.0}
-    for samples in validation():
+    for samples in validation:
         images = samples.shape[0]
         count += images
-        for index, stack in enumerate(network.stacks[: max(trained) + 1]):
+        for index, stack in enumerate(stacks[: max(trained) + 1]):
             if index in trained:
                 loss, reconstruction, sparsity = stack.objective_parts(samples)
                 totals["loss"] += float(loss) * images

@@ -60,15 +60,20 @@ class Streamed:
         """
         (z, residual), (to_z, batch) = decoding, encoding
         encoded = torch.zeros_like(batch) if encode else None
+        whole = self.state.alpha * self.state.gain
         sweep = self.stream.move(window(self.layer) if encode else 0)
         for visit in sweep:
             seen, written = self._seen(visit.row), self._written(visit.row)
-            self._part(visit.row).add_residual(to_z[:, :, written], residual[:, :, seen])
+            self._part(visit.row).add_residual(
+                to_z[:, :, written], residual[:, :, seen], None if encode else whole
+            )
             if encoded is not None:
                 self._decode_strip(visit.strip, to_z, encoded)
             for row in visit.finished if encode else (visit.row,):
                 sweep.take(row)
                 seen, written = self._seen(row), self._written(row)
+                if encode:
+                    to_z[:, :, written].mul_(whole.to(to_z.dtype))
                 self._part(row).step(
                     (z[:, :, written], residual[:, :, seen]), (to_z[:, :, written], batch[:, :, seen]), rule
                 )

@@ -1,4 +1,4 @@
-"""Block of lanes of small-window pooling: its maps, rules of addition, and the ring of quotients.
+"""Block of lanes of L2 pooling: its maps, rules of addition, and the ring of quotients.
 
 Knows: fields of the job, addresses inside and outside of the map. Does not know: the order of a window's sum.
 """
@@ -11,15 +11,38 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import FunctionBuilder, integer
-from cotswold.kernels.maps.pooling_any_window import PoolJob, PoolKind
-from cotswold.kernels.maps.tasks import JobMap, Strip, number_field, up_to_power
+from cotswold.kernels.maps.tasks import JobFields, JobMap, Strip, number_field, up_to_power
+
+JOB = JobFields(
+    *("lanes", "blocks", "block", "parts", "part_rows", "column_parts", "part_columns"),
+    *("in_height", "in_width", "out_height", "out_width", "low", "scalar"),
+    maps=("input", "second", "factor", "output"),
+)
+
+
+@dataclass(frozen=True)
+class PoolKind:
+    """Term of the sum, and function of the sum.
+
+    ``pool``: ``sqrt(sum x² + epsilon)``. ``slope``: ``x * sum((grad + weight) / pooled)``; without ``grad``
+    the sum is of ``weight / pooled``.
+    """
+
+    name: str
+    quotient: bool
+    grad: bool = False
+
+
+POOL = PoolKind("pool", quotient=False)
+SLOPE = PoolKind("slope", quotient=True, grad=True)
+PENALTY = PoolKind("penalty", quotient=True)
 
 Values = list[ir.Value]
 """Vectors of a strip."""
 
 
 @dataclass(frozen=True)
-class SmallWindowConfig:
+class PoolConfig:
     """Configuration of a kernel: size of the window, rows of outputs computed together, vectors of a strip.
 
     With ``stream``, outputs bypass the caches and must be aligned to whole vectors.
@@ -45,14 +68,14 @@ class Sum:
     merge: Callable[[Values, Values], Values]
 
 
-class SmallWindowBlock:
+class PoolBlock:
     """The block of lanes of a task."""
 
     def __init__(
         self,
         w: FunctionBuilder,
         kind: PoolKind,
-        config: SmallWindowConfig,
+        config: PoolConfig,
         job: ir.Value,
         scratch: ir.Value,
         group: ir.Value,
@@ -62,19 +85,19 @@ class SmallWindowBlock:
         self.w, self.kind, self.config = w, kind, config
         b = w.b
 
-        def field(index: int) -> ir.Value:
-            return w.field(job, index)
+        def field(name: str) -> ir.Value:
+            return w.field(job, JOB[name])
 
-        self.low = field(PoolJob.LOW)
-        self.in_height, self.in_width = field(PoolJob.IN_HEIGHT), field(PoolJob.IN_WIDTH)
-        columns = field(PoolJob.PART_COLUMNS)
+        self.low = field("low")
+        self.in_height, self.in_width = field("in_height"), field("in_width")
+        columns = field("part_columns")
         self.left = b.mul(beside, columns)
-        self.right = w.min_int(b.add(self.left, columns), field(PoolJob.OUT_WIDTH))
+        self.right = w.min_int(b.add(self.left, columns), field("out_width"))
         self.source_left = b.sub(self.left, self.low)
-        self.scalar = number_field(w, job, PoolJob.SCALAR)
-        self.lanes = w.min_int(field(PoolJob.BLOCK), b.sub(field(PoolJob.LANES), lane))
-        self.input = JobMap(w, job, PoolJob.INPUT, lane, group)
-        self.output = JobMap(w, job, PoolJob.OUTPUT, lane, group)
+        self.scalar = number_field(w, job, JOB["scalar"])
+        self.lanes = w.min_int(field("block"), b.sub(field("lanes"), lane))
+        self.input = JobMap(w, job, JOB["input"], lane, group)
+        self.output = JobMap(w, job, JOB["output"], lane, group)
         self.strip_size = config.vectors * w.lanes.count
         self.zeros = scratch
         self.discard = w.element_pointer(scratch, self.strip_size)
@@ -82,10 +105,10 @@ class SmallWindowBlock:
         self.across = plain
         if kind.quotient:
             self.down = plain
-            self.second = JobMap(w, job, PoolJob.SECOND, lane, group)
-            self.factor = JobMap(w, job, PoolJob.FACTOR, lane, group)
+            self.second = JobMap(w, job, JOB["second"], lane, group)
+            self.factor = JobMap(w, job, JOB["factor"], lane, group)
             self.ring = w.element_pointer(self.discard, self.strip_size)
-            self.ring_pitch = field(PoolJob.BLOCK)
+            self.ring_pitch = field("block")
             self.ring_row = b.mul(self.ring_pitch, b.add(columns, integer(config.size)))
         else:
             self.down = Sum(self._squares, self._squares_added, self._joined)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from tests.support.kernels.operations import operands, processors, run, same_bits
@@ -9,7 +10,7 @@ from tests.support.ops.layers import WIDE
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
-from cotswold.kernels.machine.execution import FifoCache
+from cotswold.kernels.machine.execution import LruCache
 from cotswold.kernels.maps import tasks
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.prepare import PreparedProduct
@@ -90,8 +91,19 @@ def test_the_second_step_of_a_stack_prepares_nothing(prepared: list[int]) -> Non
     assert prepared == products and set(tasks.READY) == passes
 
 
-def test_of_what_was_prepared_the_last_are_kept() -> None:
-    kept: FifoCache[int, str] = FifoCache(3)
+def test_of_what_was_prepared_the_last_used_are_kept() -> None:
+    kept: LruCache[int, str] = LruCache(3)
     for number in range(5):
         assert kept.put(number, lambda number=number: str(number)) == str(number)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-    assert dict(kept) == {2: "2", 3: "3", 4: "4"}
+        assert kept.find(0) == "0"
+    assert dict(kept) == {0: "0", 3: "3", 4: "4"}
+    assert kept.find(2) is None
+
+
+def test_of_large_tables_only_as_many_are_kept_as_fit() -> None:
+    kept: LruCache[int, np.ndarray] = LruCache(100, 3000)
+    for number in range(5):
+        kept.put(number, lambda: np.zeros(1000, np.uint8))
+    assert list(kept) == [2, 3, 4]
+    kept.put(5, lambda: np.zeros(10_000, np.uint8))  # too large, but in use
+    assert list(kept) == [5]

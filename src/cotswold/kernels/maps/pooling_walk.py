@@ -1,4 +1,4 @@
-"""Kernels of L2 pooling for small windows: walks along the rows of a map, with all sums in registers.
+"""Kernels of L2 pooling: walks along the rows of a map, with the sums of small windows in registers.
 
 Knows: the order of a window's sum, the values kept from column to column. Does not know: tensors, autograd.
 
@@ -22,12 +22,13 @@ from functools import partial
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import I32, I64, Lanes, integer, loop
+from cotswold.kernels.compile.emit import I32, I64, FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.machine.execution import LINE
-from cotswold.kernels.maps.pooling_any_window import PoolKind, part_of
-from cotswold.kernels.maps.pooling_small_window_block import (
-    SmallWindowBlock,
-    SmallWindowConfig,
+from cotswold.kernels.maps.pooling_block import (
+    JOB,
+    PoolBlock,
+    PoolConfig,
+    PoolKind,
     Sum,
     Values,
     ring_rows,
@@ -35,23 +36,39 @@ from cotswold.kernels.maps.pooling_small_window_block import (
 from cotswold.kernels.maps.tasks import Strip, range_length, tasks
 
 
-def scratch_elements(kind: PoolKind, config: SmallWindowConfig, lanes: int, block: int, columns: int) -> int:
+def scratch_elements(kind: PoolKind, config: PoolConfig, lanes: int, block: int, columns: int) -> int:
     """Elements of scratch per thread: zeros, discarded outputs, a ring of rows of quotients."""
     strip = config.vectors * lanes
     ring = ring_rows(config.size) * (columns + config.size) * block if kind.quotient else 0
     return 2 * strip + ring
 
 
-def write_small_window(kind: PoolKind, config: SmallWindowConfig, lanes: Lanes, triple: str) -> ir.Module:
+def write_pooling(kind: PoolKind, config: PoolConfig, lanes: Lanes, triple: str) -> ir.Module:
     """Return a module with ``work(job)``; a task is some rows of a block of lanes."""
     module = ir.Module(f"{kind.name}_{config.size}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
-        (group, lane, beside), first, stop = part_of(w, job, number)
+        (group, lane, beside), first, stop = _part_of(w, job, number)
         _Rows(w, kind, config, job, scratch, group, lane, beside).write(first, stop)
         if config.stream:
             w.b.fence("seq_cst")
     return module
+
+
+def _part_of(
+    w: FunctionBuilder, job: ir.Value, number: ir.Value
+) -> tuple[tuple[ir.Value, ir.Value, ir.Value], ir.Value, ir.Value]:
+    """Group of lanes, first lane, part of the columns, first row and end row of a task."""
+    b = w.b
+    parts, blocks = w.field(job, JOB["parts"]), w.field(job, JOB["blocks"])
+    columns = w.field(job, JOB["column_parts"])
+    beside, rest = b.urem(number, columns), b.udiv(number, columns)
+    part, rest = b.urem(rest, parts), b.udiv(rest, parts)
+    lane = b.mul(b.urem(rest, blocks), w.field(job, JOB["block"]))
+    rows = w.field(job, JOB["part_rows"])
+    first = b.mul(part, rows)
+    stop = w.min_int(b.add(first, rows), w.field(job, JOB["out_height"]))
+    return (b.udiv(rest, blocks), lane, beside), first, stop
 
 
 def _middle(
@@ -70,7 +87,7 @@ def _select_from(numbers: Callable[[int], Values], first: int, i: int) -> Values
     return numbers(first + i)
 
 
-class _Rows(SmallWindowBlock):
+class _Rows(PoolBlock):
     """The rows of a task."""
 
     def write(self, first: ir.Value, stop: ir.Value) -> None:
@@ -133,7 +150,7 @@ class _Prefetch:
     page per line.
     """
 
-    def __init__(self, block: SmallWindowBlock, y: ir.Value, top: ir.Value) -> None:
+    def __init__(self, block: PoolBlock, y: ir.Value, top: ir.Value) -> None:
         self.w, self.block = block.w, block
         self.step = max(1, LINE // (block.w.lanes.count * block.w.lanes.scalar_bytes)) * block.w.lanes.count
         b, rows, size = self.w.b, block.config.rows, block.config.size
@@ -165,7 +182,7 @@ class _Walk:
 
     def __init__(
         self,
-        block: SmallWindowBlock,
+        block: PoolBlock,
         strip: Strip,
         lane: ir.Value,
         y: ir.Value,

@@ -1,0 +1,229 @@
+"""Outputs of frozen stacks, kept for every training sample instead of being computed in each epoch.
+
+Knows: the memory and disk space that are free, measured times, which samples have been seen in a phase. Does
+not know: what frozen stacks compute, which stack is trained.
+
+Our kernels compute the same bits of a sample at every place in a batch, so kept outputs are those that the
+stacks would compute again. Nothing is kept for augmented samples, which differ in each epoch.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotswold.host import available_bytes
+from cotswold.kernels.available import has_cpu_kernel
+from cotswold.ops import images_first, images_last
+from cotswold.training.strategies.base import Batch
+
+MEMORY_FRACTION = 0.5
+"""The fraction of free memory that kept outputs of all ranks may take."""
+DISK_FRACTION = 0.5
+"""The fraction of the free disk space that kept outputs of all ranks may take."""
+VALIDATION_BYTES = 64 << 20
+"""Outputs for validation samples up to this size stay in memory between validations."""
+
+Frozen = Callable[[Tensor], Tensor]
+"""Computes the output of the frozen stacks."""
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """Limits of a run: its samples, where it may write, the ranks that decide together.
+
+    ``largest`` is an all-reduce (max) of integers, ``record`` writes an event, and ``fetch`` returns training
+    samples by their numbers (None if this process cannot read them).
+    """
+
+    samples: int
+    batch: int
+    folder: Path
+    ranks: int
+    largest: Callable[[Sequence[int]], list[int]]
+    record: Callable[..., None]
+    fetch: Callable[[Sequence[int]], Tensor] | None = None
+
+
+class FrozenOutputs:
+    """The kept outputs of one phase; `start` begins another.
+
+    Args:
+        limits: The limits of the run.
+    """
+
+    def __init__(self, limits: RunLimits) -> None:
+        self._limits = limits
+        self.start()
+
+    def start(self) -> None:
+        """Discard everything: another stack is trained."""
+        self._values: Tensor | None = None
+        self._has = np.zeros(self._limits.samples, bool)
+        self._is_refused = False
+        self._versions: tuple[int, ...] = ()
+        self._validation: list[Tensor] | None = None
+        self._validation_versions: tuple[int, ...] = ()
+
+    def of_batch(self, batch: Batch, frozen: Frozen, versions: Versions, steps_left: int) -> Tensor:
+        """Return the output of the frozen stacks for a batch of ``steps_left`` steps, including this one.
+
+        ``versions`` returns numbers that change if the weights of the frozen stacks are written.
+        """
+        if self._is_refused or batch.numbers is None:
+            return frozen(batch.inputs)
+        rows = np.asarray(batch.numbers)
+        if self._values is None:
+            return self._decide(batch.inputs, rows, frozen, versions, steps_left)
+        if versions() != self._versions:
+            self._refuse("the frozen stacks were changed")
+            return frozen(batch.inputs)
+        if not self._has[rows].all():
+            self._add_rest(frozen)
+        if self._has[rows].all():
+            return _read(self._values, rows)
+        out = frozen(batch.inputs)
+        self._write(rows, out)
+        return out
+
+    def of_validation(
+        self, samples: Iterable[Tensor], frozen: Frozen, versions: Versions
+    ) -> Iterable[Tensor]:
+        """Return the outputs for the validation samples; keep small ones until the phase ends."""
+        if self._validation is not None and versions() == self._validation_versions:
+            return self._validation
+        found = (frozen(each) for each in samples)
+        kept, size = [], 0
+        for each in found:
+            kept.append(each)
+            size += each.numel() * each.element_size()
+            if size > VALIDATION_BYTES:
+                return _joined(kept, found)
+        self._validation, self._validation_versions = kept, versions()
+        return kept
+
+    def _decide(
+        self, inputs: Tensor, rows: NDArray[np.int64], frozen: Frozen, versions: Versions, steps_left: int
+    ) -> Tensor:
+        """Compute a batch, measure, and decide whether the rest of the phase keeps outputs."""
+        first = self._limits.samples / self._limits.batch
+        if steps_left <= first:
+            return frozen(inputs)  # no sample comes twice
+        frozen(inputs)  # the first call may compile kernels
+        began = time.perf_counter()
+        out = frozen(inputs)
+        computing = time.perf_counter() - began
+        limits = self._limits
+        each = prod(out.shape[1:]) * out.element_size()
+        size = each * limits.samples
+        values, where, mapped = self._reserve(out, size)
+        if values is not None:
+            began = time.perf_counter()
+            values.index_copy_(0, torch.from_numpy(rows), images_first(out))
+            if mapped is not None:
+                mapped.flush()  # to measure the disk
+            writing = time.perf_counter() - began
+            began = time.perf_counter()
+            _read(values, rows)
+            reading = time.perf_counter() - began if mapped is None else writing
+            if not is_faster(steps_left, first, computing, writing, reading):
+                values, where = None, "slower"
+        reason = _REASONS.get(where, "")
+        refused, size = limits.largest([int(values is None), size])
+        if refused or values is None:
+            self._refuse(reason or "another rank cannot keep its part")
+            return out
+        self._values, self._versions = values, versions()
+        self._has[rows] = True
+        limits.record("frozen_outputs", kept_in=where, bytes=size, samples=limits.samples)
+        return out
+
+    def _reserve(self, out: Tensor, size: int) -> tuple[Tensor | None, str, mmap.mmap | None]:
+        """Return room for the outputs of all samples, where it is (or why there is none), and its file."""
+        if not has_cpu_kernel(out):
+            return None, "bits", None
+        limits = self._limits
+        shape = (limits.samples, *out.shape[1:])
+        if size * limits.ranks <= MEMORY_FRACTION * available_bytes():
+            return out.new_empty(shape), "memory", None
+        try:
+            space = os.statvfs(limits.folder)
+            if size * limits.ranks > DISK_FRACTION * space.f_bavail * space.f_frsize:
+                return None, "room", None
+            with tempfile.TemporaryFile(dir=limits.folder) as file:  # has no name: it ends with the process
+                os.posix_fallocate(file.fileno(), 0, size)
+                mapped = mmap.mmap(file.fileno(), size)
+        except OSError:
+            return None, "room", None
+        return torch.frombuffer(mapped, dtype=out.dtype).view(shape), "disk", mapped
+
+    def _refuse(self, reason: str) -> None:
+        """Compute the outputs in each step until the phase ends."""
+        self._is_refused, self._values = True, None
+        self._limits.record("frozen_outputs", kept_in=None, reason=reason)
+
+    def _write(self, rows: NDArray[np.int64], out: Tensor) -> None:
+        assert self._values is not None, "only kept outputs are written"
+        self._values.index_copy_(0, torch.from_numpy(rows), images_first(out))
+        self._has[rows] = True
+
+    def _add_rest(self, frozen: Frozen) -> None:
+        """Compute the samples that no batch of the first epoch had, if they fit one batch.
+
+        The samples that an epoch leaves out would otherwise appear in most batches of the next.
+        """
+        rest = np.flatnonzero(~self._has)
+        if self._limits.fetch is None or not 0 < len(rest) <= self._limits.batch:
+            return
+        rows = np.resize(rest, self._limits.batch)  # repeated, so that no kernel sees another batch size
+        out = frozen(self._limits.fetch(rows.tolist()))
+        self._write(rest, out[: len(rest)])
+
+
+Versions = Callable[[], tuple[int, ...]]
+"""Returns numbers that change if the weights of the frozen stacks are written."""
+
+_REASONS = {
+    "bits": "other backends compute other bits at other places of a batch",
+    "room": "neither memory nor disk have room",
+    "slower": "computing them again is faster",
+}
+
+
+def is_faster(steps: int, first: float, computing: float, writing: float, reading: float) -> bool:
+    """Return True if keeping outputs is predicted to be faster.
+
+    Args:
+        steps: The steps left in the phase.
+        first: The steps in which a sample comes for the first time.
+        computing: Seconds to compute the outputs of a batch.
+        writing: Seconds to write them.
+        reading: Seconds to read them.
+
+    >>> is_faster(30, 10, computing=3.0, writing=1.0, reading=1.0)
+    True
+    >>> is_faster(12, 10, computing=3.0, writing=1.0, reading=1.0)
+    False
+    """
+    return (steps - first) * (computing - reading) > first * writing
+
+
+def _read(values: Tensor, rows: NDArray[np.int64]) -> Tensor:
+    return images_last(values.index_select(0, torch.from_numpy(rows)))
+
+
+def _joined(first: list[Tensor], rest: Iterable[Tensor]) -> Iterable[Tensor]:
+    yield from first
+    first.clear()
+    yield from rest

@@ -1,0 +1,217 @@
+"""Greedy training keeps the outputs of frozen stacks: with the same bits, and only where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.mesh.ranks import on_ranks
+from tests.support.training.runs import bits, events, finish, resumed, started, stop_after
+from tests.support.training.small_recipes import greedy
+from tests.training.test_mesh_runs import _train
+from torch import Tensor
+
+from cotswold.nn import SparseAutoencoderStack
+from cotswold.run import RunDirectory
+from cotswold.training.strategies import frozen_outputs
+from cotswold.training.strategies.base import Batch
+from cotswold.training.strategies.frozen_outputs import FrozenOutputs, RunLimits
+
+STEPS = 14
+"""Steps of each of the two stacks, with 8 samples in a batch."""
+
+
+def always(*_: object, **__: object) -> bool:
+    return True
+
+
+def never(*_: object, **__: object) -> bool:
+    return False
+
+
+@pytest.fixture
+def keep(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Decide for or against keeping, whatever the times."""
+    return lambda kept: monkeypatch.setattr(frozen_outputs, "is_faster", always if kept else never)
+
+
+@pytest.fixture
+def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The batch sizes of all forward passes of stacks."""
+    sizes: list[int] = []
+    forward = SparseAutoencoderStack.forward
+
+    def counted(self: SparseAutoencoderStack, x: Tensor) -> Tensor:
+        sizes.append(x.shape[0])
+        return forward(self, x)
+
+    monkeypatch.setattr(SparseAutoencoderStack, "forward", counted)
+    return sizes
+
+
+def said(run: RunDirectory) -> list[object]:
+    return [event["kept_in"] for event in events(run, "frozen_outputs")]
+
+
+@pytest.mark.parametrize(("size", "saved"), [(8, 6), (10, 7)], ids=["whole epochs", "samples left out"])
+def test_kept_outputs_give_the_bits_of_computed_ones(
+    keep: Callable[[bool], None],
+    forwards: list[int],
+    images: Path,
+    tmp_path: Path,
+    stores: Path,
+    size: int,
+    saved: int,
+) -> None:
+    recipe = greedy(images).replace("batch_size = 8", f"batch_size = {size}")
+    keep(False)
+    computed = finish(started(recipe, tmp_path / "computed", stores))
+    computed_calls = len(forwards)
+    forwards.clear()
+    keep(True)
+    kept = finish(started(recipe, tmp_path / "kept", stores))
+    assert said(computed) == [None] and said(kept) == ["memory"]
+    assert bits(kept) == bits(computed)
+    assert computed_calls - len(forwards) == saved
+
+
+def test_a_run_resumed_within_a_phase_keeps_outputs_again_with_the_same_bits(
+    keep: Callable[[bool], None],
+    images: Path,
+    tmp_path: Path,
+    stores: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keep(False)
+    whole = finish(started(greedy(images), tmp_path / "whole", stores))
+    keep(True)
+    job = started(greedy(images), tmp_path / "parts", stores)
+    assert not stop_after(job, STEPS + 4, monkeypatch)
+    parts = finish(resumed(tmp_path / "parts", stores))
+    assert said(parts) == ["memory", "memory"]
+    assert bits(parts) == bits(whole)
+
+
+def test_outputs_are_kept_on_the_disk_if_memory_is_short_and_not_at_all_if_the_disk_is_too(
+    keep: Callable[[bool], None],
+    images: Path,
+    tmp_path: Path,
+    stores: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keep(True)
+    monkeypatch.setattr(frozen_outputs, "available_bytes", lambda: 1000)
+    on_disk = finish(started(greedy(images), tmp_path / "disk", stores))
+    assert not [each for each in on_disk.path.iterdir() if each.name.startswith("tmp")]
+    monkeypatch.setattr(frozen_outputs, "DISK_FRACTION", 0.0)
+    nowhere = finish(started(greedy(images), tmp_path / "nowhere", stores))
+    assert said(on_disk) == ["disk"] and said(nowhere) == [None]
+    assert bits(on_disk) == bits(nowhere)
+
+
+def test_outputs_of_augmented_samples_are_not_kept(
+    keep: Callable[[bool], None], images: Path, tmp_path: Path, stores: Path
+) -> None:
+    keep(True)
+    recipe = greedy(images).replace("validation = 0.2", 'validation = 0.2, augment = [{ name = "flip" }]')
+    assert not said(finish(started(recipe, tmp_path / "augmented", stores)))
+
+
+def test_outputs_of_offloaded_stacks_are_kept(
+    keep: Callable[[bool], None], images: Path, tmp_path: Path, stores: Path
+) -> None:
+    recipe = greedy(images, more='offload = "disk"')
+    keep(False)
+    computed = finish(started(recipe, tmp_path / "computed", stores))
+    keep(True)
+    kept = finish(started(recipe, tmp_path / "kept", stores))
+    assert said(kept) == ["memory"] and bits(kept) == bits(computed)
+
+
+def _train_rank(is_kept: bool, recipe: str, run: str, stores: str) -> bool:
+    frozen_outputs.is_faster = always if is_kept else never
+    return _train("1x2", recipe, run, stores, False, 0)
+
+
+def test_each_rank_of_a_grid_keeps_its_part(images: Path, tmp_path: Path, stores: Path) -> None:
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(greedy(images))
+    for kept in (True, False):
+        assert set(on_ranks(2, _train_rank, kept, str(recipe), str(tmp_path / str(kept)), str(stores))) == {
+            True
+        }
+    of_kept, of_computed = (RunDirectory.open(tmp_path / name) for name in ("True", "False"))
+    assert said(of_kept) == ["memory"] and said(of_computed) == [None]
+    assert bits(of_kept)[0] == bits(of_computed)[0]  # their counts of exchanged bytes differ
+
+
+class Recorded:
+    """Limits of a run of eight samples, and its events."""
+
+    def __init__(self, folder: Path, refusals: int = 0) -> None:
+        self.events: list[dict[str, object]] = []
+        self.refusals = refusals
+        self.outputs = FrozenOutputs(RunLimits(8, 4, folder, 1, self.largest, self.record))
+
+    def largest(self, flags: Sequence[int]) -> list[int]:
+        return [max(flags[0], self.refusals), *flags[1:]]
+
+    def record(self, kind: str, **fields: Any) -> None:
+        self.events.append({"kind": kind, **fields})
+
+    def take(self, rows: list[int], version: int = 0, steps: int = 8) -> list[float]:
+        """Return the first value of each output; the frozen stacks double."""
+        inputs = torch.tensor(rows, dtype=torch.float32).view(-1, 1, 1, 1).expand(-1, 2, 3, 3).contiguous()
+        self.calls = 0
+
+        def double(x: Tensor) -> Tensor:
+            self.calls += 1
+            return 2 * x
+
+        found = self.outputs.of_batch(Batch(inputs, None, numbers=rows), double, lambda: (version,), steps)
+        return [float(each) for each in found[:, 1, 2, 2]]
+
+
+def test_a_batch_of_seen_samples_is_read_and_others_are_computed(
+    tmp_path: Path, keep: Callable[[bool], None]
+) -> None:
+    keep(True)
+    run = Recorded(tmp_path)
+    assert run.take([0, 1, 2, 3]) == [0, 2, 4, 6] and run.calls == 2
+    assert run.take([3, 0, 1, 2]) == [6, 0, 2, 4] and run.calls == 0
+    assert run.take([3, 4, 5, 6]) == [6, 8, 10, 12] and run.calls == 1
+    assert run.take([6, 4, 0, 5]) == [12, 8, 0, 10] and run.calls == 0
+    assert run.events == [{"kind": "frozen_outputs", "kept_in": "memory", "bytes": 576, "samples": 8}]
+    run.outputs.start()
+    assert run.take([0, 1, 2, 3]) == [0, 2, 4, 6] and run.calls == 2
+
+
+def test_outputs_of_changed_weights_are_not_used(tmp_path: Path, keep: Callable[[bool], None]) -> None:
+    keep(True)
+    run = Recorded(tmp_path)
+    run.take([0, 1, 2, 3])
+    assert run.take([0, 1, 2, 3], version=1) == [0, 2, 4, 6] and run.calls == 1
+    assert run.take([0, 1, 2, 3], version=1) and run.calls == 1
+    assert run.events[-1] == {
+        "kind": "frozen_outputs",
+        "kept_in": None,
+        "reason": "the frozen stacks were changed",
+    }
+
+
+def test_no_rank_keeps_outputs_if_another_cannot(tmp_path: Path, keep: Callable[[bool], None]) -> None:
+    keep(True)
+    run = Recorded(tmp_path, refusals=1)
+    run.take([0, 1, 2, 3])
+    assert run.take([0, 1, 2, 3]) == [0, 2, 4, 6] and run.calls == 1
+    assert run.events[-1]["kept_in"] is None
+
+
+def test_nothing_is_measured_if_no_sample_comes_twice(tmp_path: Path, keep: Callable[[bool], None]) -> None:
+    keep(True)
+    run = Recorded(tmp_path)
+    assert run.take([0, 1, 2, 3], steps=2) == [0, 2, 4, 6] and run.calls == 1
+    assert not run.events
