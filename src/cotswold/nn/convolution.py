@@ -22,6 +22,19 @@ class Conv2d(nn.Conv2d):
     arrangement. Torch computes grouped and dilated convolutions, padding other than zeros, half precision,
     other devices, and everything that is compiled, exported or traced.
 
+    Args:
+        in_channels: Channels of the input ``(image, in_channels, y, x)``.
+        out_channels: Channels of the output.
+        kernel_size: Height and width of the filters, or one extent for both.
+        stride: Distance of neighbouring fields along y and x.
+        padding: Zeros on either side along y and x, ``"same"`` or ``"valid"``.
+        dilation: Distance of neighbouring places of a field.
+        groups: Number of groups of channels that do not mix.
+        bias: Add a learned bias to every output channel.
+        padding_mode: ``"zeros"``, ``"reflect"``, ``"replicate"`` or ``"circular"``.
+        device: Device of the parameters.
+        dtype: Dtype of the parameters.
+
     >>> Conv2d(3, 8, 5, padding=2)(torch.rand(32, 3, 16, 16)).shape
     torch.Size([32, 8, 16, 16])
     """
@@ -42,6 +55,15 @@ class BatchNorm2d(nn.BatchNorm2d):
 
     Arguments, parameters and the state dict are those of torch.nn.BatchNorm2d, which takes five times as long
     for maps with the images last.
+
+    Args:
+        num_features: Channels of the input ``(image, num_features, y, x)``.
+        eps: Number added to the variance.
+        momentum: Weight of a batch in the running statistics; None for their plain mean.
+        affine: Learn a scale and a bias for each channel.
+        track_running_stats: Keep running statistics, for evaluation.
+        device: Device of the parameters.
+        dtype: Dtype of the parameters.
 
     >>> BatchNorm2d(3)(torch.rand(32, 3, 8, 8)).shape
     torch.Size([32, 3, 8, 8])

@@ -27,7 +27,7 @@ from cotswold.ops.reverse_mode import is_traced
 IMAGES_LEAST = 16
 """Images from which they fill the vectors of most processors in float32."""
 POSITIONS_MOST = 4096
-"""Output positions up to which the tables of a product are small beside its operands."""
+"""Output positions up to which the tables of a product are small compared with its operands."""
 
 Pair = tuple[int, int]
 
