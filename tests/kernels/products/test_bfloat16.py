@@ -64,7 +64,7 @@ WAYS = [
     for processor in processors()
     for dtype, tiles in (
         (torch.bfloat16, [(2, 3), (5, 3), (8, 3), (12, 2)] if processor is HOST else [(5, 3), (6, 2)]),
-        (torch.float16, [] if processor is HOST else [(4, 3)]),
+        (torch.float16, [] if processor is HOST else [(4, 3), (6, 2)]),
     )
     for tile in tiles
 ]
@@ -346,6 +346,17 @@ def test_the_inner_loops_of_candidates_keep_all_vectors_in_registers(
     if together == 2:  # LLVM leaves one or two sums of these on the stack
         names = {name: shape for name, shape in names.items() if shape not in ((4, 3), (8, 1), (12, 1))}
     assert {name: found[name].spills for name in names if found[name].spills} == {}
+
+
+@pytest.mark.parametrize("kind", ["adjoint", "outer"])
+def test_a_factor_of_float16_is_widened_once_for_many_lanes(kind: str) -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    units = Units.for_dtype("float16", WITHOUT)
+    found = turns(engine.assembly(write_half_kernel(KINDS[kind], units, Tile(6, 2), WITHOUT.triple), WITHOUT))
+    inner = found["tile_6x2"]
+    assert inner.multiplications == 48 and inner.spills == []
+    assert not [line for line in inner.lines if line.startswith("vcvtph2ps")]
 
 
 def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:

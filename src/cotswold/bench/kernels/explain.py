@@ -94,12 +94,12 @@ def explained(shape: Shape) -> list[Explanation]:
     for product in PRODUCTS:
         problem, choice = run.tuned_choice(kinds[product], layer, x, y, filters)
         taken = {name: rounded(1e3 * seconds) for name, seconds in choice.seconds.items()}
-        kind, lanes = problem.kind, lanes_of(processor_of(), problem.dtype)
-        count = layer.neurons if kind in (OUTER, PRODUCT_SMALL_BATCH) else shape.images
+        runs_as, lanes = problem.kind, lanes_of(processor_of(), problem.dtype)
+        count = layer.neurons if runs_as in (OUTER, PRODUCT_SMALL_BATCH) else shape.images
         filled = rounded(count / round_up(count, lanes))
         tile, why = str(choice.tile), choice.reason
         found.append(
-            Explanation(shape.name, shape.images, product, "llvm", kind.name, tile, why, taken, filled)
+            Explanation(shape.name, shape.images, product, "llvm", runs_as.name, tile, why, taken, filled)
         )
     return found
 

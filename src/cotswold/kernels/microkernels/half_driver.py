@@ -5,13 +5,13 @@ Knows: the tables of `plan`, what is packed when, scratch. Does not know: layers
 Within a task the loops are, from the outside: tiles of lanes, chunks of entries. The part of B for a tile of
 lanes is packed once per chunk, for every tile of rows. If a unit is one number, the first tile of rows packs
 B while it multiplies, and a tile of rows of a few images never reads packed B. If rows of A are contiguous, A
-is packed as well, some tiles of rows at a time for some tiles of lanes. Between chunks the float32 sums of
-all rows stay in scratch.
+is packed as well, some tiles of rows at a time for some tiles of lanes; float16 in short vectors is widened
+likewise. Between chunks the float32 sums of all rows stay in scratch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from llvmlite import ir
@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 
 from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, integer, loop
 from cotswold.kernels.microkernels.driver import LANE_TILE_FIELDS, ROW_TILE_FIELDS, ProductKind, write_work
-from cotswold.kernels.microkernels.half_tile import UnitTileConfig, write_half_tile
+from cotswold.kernels.microkernels.half_tile import LaneTile, RowTile, UnitTileConfig, write_half_tile
 from cotswold.kernels.microkernels.half_units import (
     UNIT_NUMBERS,
+    WIDENED_PITCH,
     Units,
     unit_at,
     write_packing,
     write_packing_transposed,
+    write_widening,
 )
 from cotswold.kernels.microkernels.job import ProductJob, Task
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, LINE_BYTES, Tile, row_block_sizes
@@ -48,12 +50,19 @@ def chunk(units: Units) -> int:
 
 
 def packs_a(kind: ProductKind, units: Units) -> bool:
-    """True if A is packed: rows are contiguous, except for a few images, which are read in place."""
-    return kind.a_rows_adjacent and (units.paired or not kind.unpack_c)
+    """True if A is packed or widened; else it is read in place."""
+    return widens_a(kind, units) or (kind.a_rows_adjacent and (units.paired or not kind.unpack_c))
+
+
+def widens_a(kind: ProductKind, units: Units) -> bool:
+    """True if rows of A with adjacent k are widened: float16 in short vectors, where widening costs most."""
+    return not kind.a_rows_adjacent and units.dtype == "float16" and units.lanes < _UNITS_A_LINE
 
 
 def _lane_tiles(kind: ProductKind, units: Units) -> int:
     """Tiles of lanes whose B is packed at a time; one for pairs if A is not packed."""
+    if widens_a(kind, units):
+        return 2 * LANE_TILES
     return LANE_TILES if kind.a_rows_adjacent or not units.paired else 1
 
 
@@ -87,7 +96,12 @@ def scratch(
     rows = min(chunk, entries) * -(-longest // units.k)
     at_once, lanes = _lane_tiles(kind, units), units.lanes
     packed_b = at_once * (rows + lanes) * tile.vectors * lanes * UNIT_NUMBERS
-    packed_a = rows * _panel_pitch(tile) * UNIT_NUMBERS if packs_a(kind, units) else 0
+    packed_a = 0
+    if widens_a(kind, units):
+        assert rows + lanes <= WIDENED_PITCH, f"{rows} k in a chunk"
+        packed_a = min(_panel_tiles(tile), tiles) * tile.rows * WIDENED_PITCH * UNIT_NUMBERS
+    elif packs_a(kind, units):
+        packed_a = rows * _panel_pitch(tile) * UNIT_NUMBERS
     sums = at_once * tiles * tile.rows * tile.vectors * lanes * UNIT_NUMBERS if entries > chunk else 0
     end = packed_b + packed_a + sums
     return end + (transposed if kind.unpack_c else 0), packed_b, packed_b + packed_a, end
@@ -122,6 +136,7 @@ class _Functions:
         packings = [write_packing(module, units, vectors) for vectors in range(1, tile.vectors + 1)]
         self.packings = _table(module, "packings", packings)
         self.transposed = write_packing_transposed(module, units) if kind.pack_b else None
+        self.widen = write_widening(module, units) if widens_a(kind, units) else None
         numbers = ir.ArrayType(I64, len(row_block_sizes(tile)))
         self.heights = ir.GlobalVariable(module, numbers, "heights")
         self.heights.linkage, self.heights.global_constant = "internal", True
@@ -144,28 +159,6 @@ def _table(module: ir.Module, name: str, functions: list[ir.Function]) -> ir.Glo
     table.linkage, table.global_constant = "internal", True
     table.initializer = ir.Constant(table.value_type, [one.bitcast(POINTER) for one in functions])
     return table
-
-
-@dataclass(frozen=True, eq=False)
-class _LaneTile:
-    """A tile of lanes: index in the group, first lane, variant, lanes in the last vector, packed B."""
-
-    number: ir.Value
-    lane: ir.Value
-    variant: ir.Value
-    last: ir.Value
-    vectors: ir.Value
-    packed: ir.Value
-
-
-@dataclass(frozen=True, eq=False)
-class _RowTile:
-    """A tile of rows: index in the task, first row in the offsets, index of its height, offset in A."""
-
-    number: ir.Value
-    row: ir.Value
-    height: ir.Value
-    a: ir.Value
 
 
 class _Task:
@@ -244,7 +237,7 @@ class _Task:
                 w.b.store(number, w.element_pointer(place, rows.index), align=2)
                 rows.next = [w.element_pointer(rows.values[0], pitch)]
 
-    def _lane_tile(self, number: ir.Value) -> _LaneTile:
+    def _lane_tile(self, number: ir.Value) -> LaneTile:
         """Return a tile of lanes, numbered from the first of the group."""
         w = self.w
         place = w.b.mul(w.b.add(self.group, number), integer(LANE_TILE_FIELDS))
@@ -252,11 +245,11 @@ class _Task:
         vectors = w.min_int(w.b.add(variant, integer(1)), integer(self.tile.vectors))
         # A starts where the packed B of a whole group ends
         size = w.b.sdiv(w.field(self.job, ProductJob.PACKED_A), integer(_lane_tiles(self.kind, self.units)))
-        return _LaneTile(
+        return LaneTile(
             number, lane, variant, last, vectors, w.element_pointer(self.packed_b, w.b.mul(number, size))
         )
 
-    def _write_packing_of_b(self, tile: _LaneTile) -> None:
+    def _write_packing_of_b(self, tile: LaneTile) -> None:
         w, pitch = self.w, self.w.b.mul(tile.vectors, integer(self.lanes))
         if self.functions.transposed is None:
             source = w.element_pointer(self.b, tile.lane)
@@ -312,30 +305,43 @@ class _Task:
                 self._write_any_tile(lanes, rows, operands, operands)
 
     def _write_panels(self) -> None:
-        """The same for contiguous rows of A: some tiles of rows at a time, with A packed first."""
+        """The same with A packed or widened first, some tiles of rows at a time."""
         w, count = self.w, self.w.field(self.task, Task.ROW_TILES)
         with loop(w, count, step=_panel_tiles(self.tile)) as panel:
             here = w.min_int(integer(_panel_tiles(self.tile)), w.b.sub(count, panel.index))
-            first = self._row_tile(panel.index).a
-            last = self._row_tile(w.b.add(panel.index, w.b.sub(here, integer(1))))
-            table = self.functions.heights
-            place = w.b.gep(table, [integer(0), last.height], source_etype=table.value_type)
-            pairs = self._write_packing_of_a(first, w.b.sub(w.b.add(last.a, w.b.load(place, typ=I64)), first))
+            first, size = self._row_tile(panel.index).a, self.tile.rows * WIDENED_PITCH
+            if self.functions.widen is None:
+                last = self._row_tile(w.b.add(panel.index, w.b.sub(here, integer(1))))
+                end = w.b.add(last.a, self._height(last))
+                terms = self._write_packing_of_a(first, w.b.sub(end, first))
+            else:
+                with loop(w, here, integer(0)) as down:
+                    rows = self._row_tile(w.b.add(panel.index, down.index))
+                    to = unit_at(w, self.packed_a, w.b.mul(down.index, integer(size)))
+                    operands = [w.element_pointer(self.a, rows.a), self.a_pitch, self._height(rows), to]
+                    arguments = [self.chunk_entries, self.entries_in_chunk, *operands]
+                    down.next = [w.b.call(self.functions.widen, arguments)]
+                terms = down.values[0]
             with loop(w, self.tiles_at_once) as across:
                 lanes = self._lane_tile(across.index)
                 with loop(w, here) as down:
                     rows = self._row_tile(w.b.add(panel.index, down.index))
-                    packed = unit_at(w, self.packed_a, w.b.sub(rows.a, first))
-                    ahead = w.element_pointer(
-                        self._next_a(), w.b.mul(rows.a, w.b.mul(pairs, integer(self.units.k)))
-                    )
-                    where = [packed, integer(_panel_pitch(self.tile))]
-                    self._write_any_tile(
-                        lanes,
-                        rows,
-                        [ahead, pairs, *where],
-                        [self.chunk_entries, self.entries_in_chunk, *where],
-                    )
+                    if self.functions.widen is None:
+                        packed = unit_at(w, self.packed_a, w.b.sub(rows.a, first))
+                        ahead = w.element_pointer(
+                            self._next_a(), w.b.mul(rows.a, w.b.mul(terms, integer(self.units.k)))
+                        )
+                        where = [packed, integer(_panel_pitch(self.tile))]
+                    else:
+                        ahead = unit_at(w, self.packed_a, w.b.mul(down.index, integer(size)))
+                        where = [ahead, integer(WIDENED_PITCH)]
+                    fresh = [self.chunk_entries, self.entries_in_chunk, *where]
+                    self._write_any_tile(lanes, rows, [ahead, terms, *where], fresh)
+
+    def _height(self, rows: RowTile) -> ir.Value:
+        table = self.functions.heights
+        place = self.w.b.gep(table, [integer(0), rows.height], source_etype=table.value_type)
+        return self.w.b.load(place, typ=I64)
 
     def _write_packing_of_a(self, first: ir.Value, rows: ir.Value) -> ir.Value:
         """Pack ``rows`` rows of A from ``first``; return the number of rows of pairs (k)."""
@@ -359,13 +365,13 @@ class _Task:
         record = w.b.select(w.b.icmp_signed(">", self.entries_in_chunk, integer(0)), last, self.task)
         return w.element_pointer(self.a, w.b.add(w.field(record, 0), w.field(record, 3)))
 
-    def _row_tile(self, number: ir.Value) -> _RowTile:
+    def _row_tile(self, number: ir.Value) -> RowTile:
         w = self.w
         record = w.slot(self.row_tiles, w.b.mul(number, integer(ROW_TILE_FIELDS)))
-        return _RowTile(number, *(w.field(record, i) for i in range(ROW_TILE_FIELDS)))
+        return RowTile(number, *(w.field(record, i) for i in range(ROW_TILE_FIELDS)))
 
     def _write_any_tile(
-        self, lanes: _LaneTile, rows: _RowTile, operands: list[ir.Value], fresh: list[ir.Value]
+        self, lanes: LaneTile, rows: RowTile, operands: list[ir.Value], fresh: list[ir.Value]
     ) -> None:
         """Call a tile; the first of each tile of lanes packs B, unless it is packed already."""
         w, functions = self.w, self.functions
@@ -380,7 +386,7 @@ class _Task:
                 self._write_tile(functions.tiles, lanes, rows, operands)
 
     def _write_tile(
-        self, tiles: ir.GlobalVariable, lanes: _LaneTile, rows: _RowTile, operands: list[ir.Value]
+        self, tiles: ir.GlobalVariable, lanes: LaneTile, rows: RowTile, operands: list[ir.Value]
     ) -> None:
         w = self.w
         which = w.b.add(w.b.mul(rows.height, integer(self.tile.vectors + 1)), lanes.variant)

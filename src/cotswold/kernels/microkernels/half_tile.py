@@ -10,13 +10,14 @@ in float32, in scratch between two calls, and are rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, integer, loop
 from cotswold.kernels.microkernels.half_units import Units, unit_at
-from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, GROUP, LINE_BYTES, Tile
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, GROUP, LINE_BYTES, TermSum, Tile, TileConfig
 
 _NUMBERS_A_LINE = LINE_BYTES // 2
 
@@ -25,13 +26,35 @@ _NUMBERS_A_LINE = LINE_BYTES // 2
 class UnitTileConfig:
     """Layout of a tile's operands.
 
-    ``a_rows_adjacent``: as in `tile.TileConfig`. ``packed``: A is packed. ``fresh``: B is not packed yet; the
-    tile reads it in place and packs it.
+    ``a_rows_adjacent``: as in `tile.TileConfig`. ``packed``: A is packed, or widened if rows are not
+    adjacent. ``fresh``: B is not packed yet; the tile reads it in place and packs it.
     """
 
     a_rows_adjacent: bool
     packed: bool = False
     fresh: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class LaneTile:
+    """A tile of lanes: index in the group, first lane, variant, lanes in the last vector, packed B."""
+
+    number: ir.Value
+    lane: ir.Value
+    variant: ir.Value
+    last: ir.Value
+    vectors: ir.Value
+    packed: ir.Value
+
+
+@dataclass(frozen=True, eq=False)
+class RowTile:
+    """A tile of rows: index in the task, first row in the offsets, index of its height, offset in A."""
+
+    number: ir.Value
+    row: ir.Value
+    height: ir.Value
+    a: ir.Value
 
 
 def write_half_tile(
@@ -105,6 +128,16 @@ class _Walk:
         """Return the sums over all rows of units, for packed operands."""
         w = self.w
         ahead, rows, a, a_pitch, b, *_ = operands
+        if not self.config.a_rows_adjacent:
+            floats = copy(w)
+            floats.lanes = self.units.sums
+            b_pitch = integer(self.shape.vectors * self.units.lanes)
+
+            def load(pointer: ir.Value, vector: int) -> ir.Value:
+                return floats.load(pointer)
+
+            terms = TermSum(floats, self.shape, TileConfig(False), load, (a_pitch, b_pitch, integer(0)))
+            return terms.write(a, b, rows, integer(0), sums)
         with loop(w, rows, b, a, ahead, *sums) as turn:
             here, row_units, later, *rest = turn.values
             w.prefetch_l2(later)
@@ -128,7 +161,8 @@ class _Walk:
             groups = [begin if config.packed else w.element_pointer(a, w.field(record, 0))]
             if not config.a_rows_adjacent:
                 for _ in range(GROUP, self.shape.rows, GROUP):
-                    groups.append(w.element_pointer(groups[-1], w.b.mul(a_pitch, integer(GROUP))))
+                    groups.append(self._after(groups[-1], w.b.mul(a_pitch, integer(GROUP))))
+            if not config.a_rows_adjacent and not config.packed:
                 ahead = w.field(record, 3)
                 with loop(w, k, step=_NUMBERS_A_LINE) as line:
                     for row in range(self.shape.rows):
@@ -137,7 +171,7 @@ class _Walk:
                                 w.element_pointer(_scratch_slot(w, groups, steps, row), ahead), line.index
                             )
                         )
-            together = 1 if config.a_rows_adjacent else 2
+            together = 1 if config.a_rows_adjacent or config.packed else 2
             first = w.element_pointer(source, w.field(record, 1))
             with loop(w, w.b.sdiv(k, integer(together)), first, here, *groups, *rest) as turn:
                 there, here, *rest = turn.values
@@ -149,10 +183,7 @@ class _Walk:
                     rest = self._add_products(rest, self._row(here, there), factors)
                     there, here = w.element_pointer(there, pitch), self._next_row(here)
                 further = a_pitch if config.a_rows_adjacent else together
-                onward = [
-                    unit_at(w, p, a_pitch) if config.packed else w.element_pointer(p, further) for p in now
-                ]
-                turn.next = [there, here, *onward, *rest]
+                turn.next = [there, here, *(self._after(p, further) for p in now), *rest]
             there, here, *rest = turn.values
             now, rest = rest[: len(groups)], rest[len(groups) :]
             if together > 1:
@@ -172,7 +203,13 @@ class _Walk:
 
         def of_row(row: int) -> ir.Value:
             if self.config.packed:
-                return units.broadcast(w, unit_at(w, first, row))
+                adjacent = self.config.a_rows_adjacent
+                return units.broadcast(
+                    w,
+                    unit_at(w, first, row)
+                    if adjacent
+                    else unit_at(w, groups[row // GROUP], steps[row % GROUP]),
+                )
             if not self.config.a_rows_adjacent:
                 return units.broadcast_of_two(w, _scratch_slot(w, groups, steps, row), number)
             if row | 1 < self.shape.rows:
@@ -200,6 +237,10 @@ class _Walk:
             phi.add_incoming(other, after)
             found.append(phi)
         return found
+
+    def _after(self, pointer: ir.Value, count: ir.Value | int) -> ir.Value:
+        """Address in A ``count`` units (packed) or elements later."""
+        return (unit_at if self.config.packed else FunctionBuilder.element_pointer)(self.w, pointer, count)
 
     def _next_row(self, here: ir.Value) -> ir.Value:
         """Next row of packed B."""

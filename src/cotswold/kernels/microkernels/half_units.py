@@ -34,6 +34,8 @@ UNIT_NUMBERS = 2
 """16-bit elements in the size of a unit or a sum."""
 ROWS_PER_ITERATION = 4
 """Rows of units packed in one iteration."""
+WIDENED_PITCH = 400
+"""Units between rows of A whose k are adjacent: a k-block of images, a vector, an odd number of lines."""
 _HALF = ir.IntType(16)
 
 
@@ -281,6 +283,40 @@ def write_packing(module: ir.Module, units: Units, vectors: int) -> ir.Function:
             with w.b.if_then(w.b.icmp_signed("!=", odd, integer(0))):
                 put([row(here), [zero] * vectors], to)
         entry.next = [w.b.add(entry.values[0], w.b.add(whole, odd)), unit_at(w, to, w.b.mul(odd, out_pitch))]
+    w.b.ret(entry.values[0])
+    return function
+
+
+def write_widening(module: ir.Module, units: Units) -> ir.Function:
+    """``widen(entries, count, source, pitch, rows, out)``: write rows of adjacent k as rows of float32.
+
+    Returns the number of k of all entries, which follow each other in a row. Rows are `WIDENED_PITCH` apart.
+    """
+    kind = ir.FunctionType(I64, [POINTER, I64, POINTER, I64, I64, POINTER])
+    function = ir.Function(module, kind, "widen")
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    entries, count, source, pitch, rows, out = function.args
+    w, lanes = FunctionBuilder(function, units.numbers), units.lanes
+    with loop(w, count, integer(0)) as entry:
+        record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
+        first, k = w.element_pointer(source, w.field(record, 0)), w.field(record, 2)
+        ahead, whole = w.field(record, 3), w.b.sdiv(k, integer(lanes))
+        odd = w.b.srem(k, integer(lanes))
+        with loop(w, rows, first, unit_at(w, out, entry.values[0])) as row:
+            with loop(w, whole, *row.values) as turn:
+                here, to = turn.values
+                w.prefetch_l2(w.element_pointer(here, ahead))
+                w.b.store(units.unit(w, w.load(here)), to, align=4)
+                turn.next = [w.element_pointer(here, lanes), unit_at(w, to, lanes)]
+            here, to = turn.values
+            with w.b.if_then(w.b.icmp_signed("!=", odd, integer(0))):
+                w.b.store(units.unit(w, _read_first(w, here, odd, lanes)), to, align=4)
+            row.next = [
+                w.element_pointer(row.values[0], pitch),
+                unit_at(w, row.values[1], WIDENED_PITCH),
+            ]
+        entry.next = [w.b.add(entry.values[0], k)]
     w.b.ret(entry.values[0])
     return function
 

@@ -104,7 +104,7 @@ def write_tile(
     for row, v in flat:
         w.prefetch_for_write(places[row][v])
 
-    terms = _Terms(w, shape, config, load, (a_pitch, b_pitch, next_pitch))
+    terms = TermSum(w, shape, config, load, (a_pitch, b_pitch, next_pitch))
     with loop(w, count, *[lanes.zero] * len(flat)) as entry:
         record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
         first_a, first_b = w.element_pointer(a, w.field(record, 0)), w.element_pointer(b, w.field(record, 1))
@@ -132,7 +132,7 @@ def write_tile(
     return function
 
 
-class _Terms:
+class TermSum:
     """Code generator of the sum over the k of one entry, in order, `GROUP` of them per iteration."""
 
     def __init__(
