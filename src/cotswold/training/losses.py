@@ -53,6 +53,13 @@ def loss_of(recipe: Recipe) -> Loss:
     return loss_by_name(recipe.loss, recipe.objective.target_low, recipe.objective.target_high)
 
 
+def loss_on(loss: Loss, device: torch.device) -> Loss:
+    """Return a loss for outputs on a device: a copy there of a user's module, other losses as they are."""
+    if isinstance(loss, CustomLoss) and isinstance(loss.function, nn.Module):
+        return CustomLoss(copy.deepcopy(loss.function).to(device))
+    return loss
+
+
 class CustomLoss:
     """A user-defined loss; raises UserError if the loss returns no trainable number.
 

@@ -135,6 +135,22 @@ def test_every_batch_but_the_first_of_a_view_is_made_in_memory_for_its_trainer()
     assert talk.released == talk.reserved
 
 
+def test_memory_that_a_batch_has_reserved_is_not_counted_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_server, "_QUEUED_BYTES", 120)  # a batch has 36 bytes and reserves 100
+    talk = Talk([ask(1, 3)], 2)
+    talk.endpoint.unread_bytes = lambda peer: sum(each.nbytes for each in talk.reserved)
+    answered = talk.send
+
+    def send(to: str, message: Message) -> bool:
+        if isinstance(message, BatchReply) and message.number == 1:
+            talk._said.append(ask(2, 3))
+        return answered(to, message)
+
+    talk.send = send  # type: ignore[method-assign]
+    first, second = answers(Work(plain), talk)
+    assert talk.reserved and isinstance(first, BatchReply) and isinstance(second, BatchReply)
+
+
 @pytest.mark.parametrize("batches", [-1, 0, 4, 1 << 40])
 def test_batches_that_cannot_be_are_refused_and_the_next_ones_made(batches: int) -> None:
     odd = replace(ask(1, 6)[1], batches=batches)

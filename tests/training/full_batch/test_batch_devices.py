@@ -19,6 +19,7 @@ from cotswold.training.data.user_datasets import samples_of
 from cotswold.training.full_batch import strategy
 from cotswold.training.full_batch.objective import DenseObjective, ModuleObjective, objective_from_recipe
 from cotswold.training.jobs import restore
+from cotswold.training.losses import CustomLoss, loss_on
 
 NO_DEVICE = pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA device")
 CPU = torch.device("cpu")
@@ -61,6 +62,47 @@ def test_an_objective_that_was_moved_has_the_same_sums_at_every_point(
         assert sums[0][0] == sums[1][0] and sums[0][2:] == sums[1][2:]
         torch.testing.assert_close(sums[0][1], sums[1][1], rtol=1e-6, atol=1e-6)
         assert torch.equal(there.parameters, value)
+
+
+class Shifted(nn.Module):
+    """A layer with a frozen parameter and a buffer, which a resumed run fills."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learnt = nn.Linear(5, 3)
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+        self.register_buffer("shift", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.learnt(x) * self.frozen + self.shift
+        return found
+
+
+def test_frozen_parameters_and_buffers_that_are_filled_after_the_move_reach_the_device() -> None:
+    torch.manual_seed(0)
+    data = samples_of(TensorDataset(torch.randn(12, 5), torch.arange(12) % 3), 4)
+    assert data is not None
+    here, there = (
+        ModuleObjective(Shifted(), nn.functional.cross_entropy, DatasetSamples(data), None) for _ in range(2)
+    )
+    there.move_to(CPU)
+    values = []
+    for filled in range(2):
+        state = {"frozen": torch.full((3,), 2.0 + filled), "shift": torch.arange(3.0) * filled}
+        for each in (here, there):
+            each.parameters.copy_(here.parameters)
+            each.network.load_state_dict({**each.network.state_dict(), **state})
+        values.append([each.add(range(12), None).value for each in (here, there)])
+    assert values[0][0] == values[0][1] != values[1][0] == values[1][1]
+
+
+def test_a_loss_with_tensors_moves_with_the_objective() -> None:
+    given = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
+    moved = loss_on(CustomLoss(given), torch.device("meta"))
+    assert isinstance(moved, CustomLoss) and isinstance(moved.function, nn.CrossEntropyLoss)
+    assert moved.function.weight is not None and moved.function.weight.device.type == "meta"
+    assert given.weight is not None and given.weight.device == CPU
+    assert loss_on(nn.functional.cross_entropy, CPU) is nn.functional.cross_entropy
 
 
 def test_a_moved_objective_computes_with_a_copy_of_its_module() -> None:

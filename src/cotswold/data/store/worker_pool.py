@@ -166,7 +166,10 @@ class WorkerPool(Workers[ShardWork[SeenT, TransformT]]):
         ahead = {shard.key: future for shard, future in self._ahead}
 
         def broken(key: str) -> BrokenSamples | None:
-            return ahead[key].result()[1] if key in ahead else looked.get(key)
+            if key not in ahead:
+                return looked.get(key)
+            # a shard that failed is decoded again, so that its error comes in order
+            return None if ahead[key].exception() else ahead[key].result()[1]
 
         words = ((shard, transform, broken(shard.key)) for shard in shards)
         for (shard, _, _), written in self.map(_write, words):

@@ -240,11 +240,12 @@ class DataServer:
             job, found, seconds, out = self._finished.popleft()
             self._running -= 1
             self._seconds += seconds
-            self._reply(job, found)
+            self._reply(job, found, 0 if out is None else len(out))
             if out is not None:
                 self._endpoint.release(job.trainer, out)  # unless it was sent
 
-    def _reply(self, job: BatchJob, found: tuple[torch.Tensor, torch.Tensor] | str) -> None:
+    def _reply(self, job: BatchJob, found: tuple[torch.Tensor, torch.Tensor] | str, reserved: int) -> None:
+        """Send a batch; ``reserved`` are its bytes that already count as unread."""
         if isinstance(found, str):
             self._refuse(job, found)
             return
@@ -257,7 +258,7 @@ class DataServer:
         most = self._messenger.endpoint.message_bytes - _LITTLE_BYTES
         if size > most:
             self._refuse(job, f"a batch of {size} bytes is too long for a message of {most} bytes")
-        elif self._is_full(job.trainer, size):
+        elif self._is_full(job.trainer, size - reserved):
             self._refuse(job, "")
         elif self._machine.finish(job):
             self._samples_sent += job.request.samples

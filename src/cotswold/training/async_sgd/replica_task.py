@@ -28,7 +28,7 @@ from cotswold.training.data.indexed import DeviceSamples, IndexedSamples, StoreS
 from cotswold.training.data.remote import RemoteSamples, worker_samples
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.jobs.restore import supervised_network
-from cotswold.training.losses import Loss, loss_of
+from cotswold.training.losses import Loss, loss_of, loss_on
 from cotswold.training.metrics.held_out import metrics_of
 from cotswold.training.metrics.metric_set import MetricSet
 from cotswold.training.models import LayerNetwork
@@ -85,6 +85,7 @@ class ReplicaTask:
     def move_to(self, device: torch.device) -> None:
         """Move computation and parameters to this device, the latter into a new vector."""
         self.flat.move_to(device)
+        self._loss = loss_on(self._loss, device)
         self._samples = DeviceSamples(self._samples, device)
 
     @property
@@ -250,6 +251,7 @@ class Evaluator:
     def move_to(self, device: torch.device) -> None:
         """Evaluate on this device from now on."""
         self._flat.move_to(device)
+        self._loss = loss_on(self._loss, device)
         self._held = None if self._held is None else DeviceSamples(self._held, device)
 
     @torch.no_grad()

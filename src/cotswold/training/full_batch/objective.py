@@ -34,7 +34,7 @@ from cotswold.training.devices import with_cpu_device
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.objective_checks import check_steady
 from cotswold.training.jobs.restore import supervised_network
-from cotswold.training.losses import Loss, counted_mask, is_sum, loss_of
+from cotswold.training.losses import Loss, counted_mask, is_sum, loss_of, loss_on
 from cotswold.training.models import LayerNetwork
 from cotswold.training.nonfinite_loss import check_finite
 from cotswold.training.scores import score
@@ -141,6 +141,9 @@ class ModuleObjective:
         """Compute on this device from now on; see `shards.runtime.work.DeviceWork`."""
         self._computing = FlatParameters(deepcopy(self.flat.module))
         self._computing.move_to(device)
+        self._loss = loss_on(self._loss, device)
+        self._fixed = list(zip(_fixed(self.flat.module), _fixed(self._computing.module), strict=True))
+        self._seen: dict[Tensor, int] = {}
 
     @contextmanager
     def _at_point(self, gradient: Tensor | None) -> Iterator[tuple[FlatParameters, Tensor | None]]:
@@ -151,6 +154,10 @@ class ModuleObjective:
             return
         compute_on(flat.vector.device)
         flat.vector.copy_(self.flat.vector)
+        for here, there in self._fixed:  # a resumed run fills them after the move
+            if self._seen.get(here) != here._version:
+                there.copy_(here)
+                self._seen[here] = here._version
         added = None if gradient is None else torch.zeros_like(flat.vector)
         yield flat, added
         if gradient is not None and added is not None:
@@ -207,6 +214,11 @@ class ModuleObjective:
         if "right" in sums:
             sums["accuracy"] = sums.pop("right")
         return PortionSum(float(self._loss(outputs, targets)) * found.weight, len(targets), sums)
+
+
+def _fixed(module: nn.Module) -> list[Tensor]:
+    """Frozen parameters and buffers."""
+    return [*(each for each in module.parameters() if not each.requires_grad), *module.buffers()]
 
 
 class LayerObjective(ModuleObjective):
