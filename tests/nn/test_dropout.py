@@ -9,17 +9,21 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.support.kernels.processors import narrower
+from tests.support.mesh.ranks import on_ranks
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cotswold import ops
+from cotswold.errors import UserError
 from cotswold.kernels import available
 from cotswold.kernels.dropout_mask import Mask
 from cotswold.kernels.maps import dropout as dropout_kernel
+from cotswold.mesh import partition
 from cotswold.nn import Dropout, convert_convolutions
 from cotswold.ops import dropout as dropout_operation
 from cotswold.ops.dropout import takes_hashed_dropout
 from cotswold.ops.pooling import workers
+from cotswold.training.full_batch.objective import check_steady
 
 SHAPES = [(64, 10, 14, 14), (33, 7, 9, 11), (64, 401), (5003,), (3, 4, 5, 6, 17)]
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -173,7 +177,7 @@ def test_activation_checkpointing_draws_the_mask_again() -> None:
     found = []
     runs: list[Callable[[Tensor], Tensor]] = [
         network,
-        lambda x: checkpoint(network, x, use_reentrant=False),  # type: ignore[no-any-return]  # untyped in torch
+        lambda x: checkpoint(network, x, use_reentrant=False),
     ]
     for run in runs:
         torch.manual_seed(1)
@@ -224,6 +228,35 @@ def test_torch_traces_compiles_scripts_and_maps_its_own() -> None:
     mapped = torch.func.vmap(layer, randomness="different")(x)
     assert set(mapped.unique().tolist()) == {0, 2}
     assert torch.func.jvp(layer, (x,), (x,))[1].shape == x.shape
+
+
+def _on_a_mesh() -> list[Tensor]:
+    found = []
+    for kind in (Dropout, nn.Dropout):
+        torch.manual_seed(0)
+        layers = (
+            nn.Conv2d(1, 8, 3, padding=1),
+            kind(0.5),
+            nn.Flatten(),
+            nn.Linear(8 * 40 * 40, 3000),
+            kind(0.5),
+        )
+        network = partition(nn.Sequential(*layers), "1x2")
+        out = network(torch.ones(2, 1, 40, 40))
+        out.square().sum().backward()
+        grads = [each.grad for each in network.parameters()]
+        found.append(torch.cat([out.detach().flatten(), *(each.full_tensor().flatten() for each in grads)]))
+    return found
+
+
+def test_ranks_of_a_mesh_drop_the_same_elements_as_with_torchs_layer() -> None:
+    for ours, theirs in on_ranks(2, _on_a_mesh):
+        assert torch.equal(ours, theirs)
+
+
+def test_strategy_batch_refuses_it() -> None:
+    with pytest.raises(UserError, match="drops random outputs"):
+        check_steady(nn.Sequential(Dropout(0.5)))
 
 
 def test_conversion_changes_only_torchs_own_class() -> None:
