@@ -48,7 +48,7 @@ JOB = JobFields(
 OPERAND_SLOTS = tuple(JOB[name] for name in ("input", "output", "key", "kept", "scale"))
 
 
-class Rows(NamedTuple):
+class AdjacentRows(NamedTuple):
     """A dense tensor as rows of adjacent elements.
 
     Row ``r`` has ``size`` elements. Its first place is ``r // inner * outer_step + r % inner * inner_step``;
@@ -63,7 +63,7 @@ class Rows(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def dense_rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> Rows | None:
+def dense_rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> AdjacentRows | None:
     """Return the rows of a tensor; None unless it is dense with at most two dimensions around a row."""
     places = [1]
     for size in reversed(shape[1:]):
@@ -83,9 +83,9 @@ def dense_rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> Rows | None:
     if len(found) > 3:
         return None
     if len(found) < 2:
-        return Rows(TASK_ELEMENTS, 1, 1 << 32, TASK_ELEMENTS, 0)
+        return AdjacentRows(TASK_ELEMENTS, 1, 1 << 32, TASK_ELEMENTS, 0)
     (size, step), (inner, inner_step), (_, outer_step) = *found, *[(1, 0)] * (3 - len(found))
-    return Rows(size, step, inner, inner_step, outer_step)
+    return AdjacentRows(size, step, inner, inner_step, outer_step)
 
 
 def write_dropout(lanes: Lanes, triple: str) -> ir.Module:
@@ -170,7 +170,7 @@ def _run(address: int, x: Tensor, mask: Mask, workers: Workers) -> Tensor:
     return out
 
 
-def _prepare(address: int, rows: Rows, elements: int, workers: Workers) -> PreparedKernel:
+def _prepare(address: int, rows: AdjacentRows, elements: int, workers: Workers) -> PreparedKernel:
     count = -(-elements // rows.size)
     task_rows = max(1, TASK_ELEMENTS // rows.size)
     numbers = {"elements": elements, "rows": count, "task_rows": task_rows, **rows._asdict()}
