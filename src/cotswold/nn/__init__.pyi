@@ -2,6 +2,7 @@ from .convolution import BatchNorm2d as BatchNorm2d
 from .convolution import Conv2d as Conv2d
 from .convolution import convert_convolutions as convert_convolutions
 from .dense import DenseNetwork as DenseNetwork
+from .dropout import Dropout as Dropout
 from .local import LocallyConnected1d as LocallyConnected1d
 from .local import LocallyConnected2d as LocallyConnected2d
 from .local import LocallyConnected3d as LocallyConnected3d
@@ -15,6 +16,7 @@ __all__ = [
     "BatchNorm2d",
     "Conv2d",
     "DenseNetwork",
+    "Dropout",
     "L2Pool2d",
     "LocalContrastNorm2d",
     "LocallyConnected1d",

@@ -5,12 +5,12 @@ Knows: which settings of torch's layers the kernels compute, the order of maps. 
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
 from cotswold import ops
+from cotswold.nn.dropout import Dropout
+from cotswold.nn.layer_base import as_torch
 from cotswold.nn.max_pooling import MaxPool2d
 
 
@@ -47,7 +47,7 @@ class Conv2d(nn.Conv2d):
         return found
 
     def __prepare_scriptable__(self) -> nn.Module:
-        return _as_torch(self, nn.Conv2d)
+        return as_torch(self, nn.Conv2d)
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -82,14 +82,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         return found.view(planes.shape).permute(3, 2, 0, 1)
 
     def __prepare_scriptable__(self) -> nn.Module:
-        return _as_torch(self, nn.BatchNorm2d)
-
-
-def _as_torch(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
-    """Return torch's module with the same parameters, which torch.jit.script compiles instead."""
-    plain = copy.copy(module)
-    plain.__class__ = kind
-    return plain
+        return as_torch(self, nn.BatchNorm2d)
 
 
 def _has_images_last(x: Tensor) -> bool:
@@ -102,7 +95,7 @@ def _has_images_last(x: Tensor) -> bool:
 def convert_convolutions(module: nn.Module) -> nn.Module:
     """Let a module's convolutions, and the layers around them, use the library's kernels; return the module.
 
-    Every torch.nn.Conv2d, torch.nn.MaxPool2d and torch.nn.BatchNorm2d becomes the layer of the same name in
+    Every torch.nn.Conv2d, MaxPool2d, BatchNorm2d and Dropout becomes the layer of the same name in
     `cotswold.nn`. The modules stay the same objects, with the same parameters, hooks and state dicts; only
     their class changes. Subclasses of torch's classes stay unchanged. Maps then have the images last in
     memory; before an operation that needs torch's order, such as ``view``, use `cotswold.ops.images_first`.
@@ -126,5 +119,6 @@ def convert_convolutions(module: nn.Module) -> nn.Module:
 _CONVERTED: dict[type[nn.Module], type[nn.Module]] = {
     nn.BatchNorm2d: BatchNorm2d,
     nn.Conv2d: Conv2d,
+    nn.Dropout: Dropout,
     nn.MaxPool2d: MaxPool2d,
 }

@@ -6,6 +6,7 @@ sharded parameters. Does not know: the operations.
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -44,6 +45,13 @@ def _call_contiguous(fn: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
     if found is None:
         found = fn(values.flatten()).view(values.shape)
     return found.contiguous() if values.is_contiguous() and not found.is_contiguous() else found
+
+
+def as_torch(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    """Return torch's module with the same parameters, which torch.jit.script compiles instead."""
+    plain = copy.copy(module)
+    plain.__class__ = kind
+    return plain
 
 
 def traced_as_leaf(forward: Callable[Concatenate[M, Tensor, P], Tensor]) -> Callable[..., Tensor]:

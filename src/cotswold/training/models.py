@@ -17,6 +17,7 @@ from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Wi
 from cotswold.nn import (
     BatchNorm2d,
     Conv2d,
+    Dropout,
     L2Pool2d,
     LocalContrastNorm2d,
     LocallyConnected2d,
@@ -239,7 +240,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
             flatten: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
             return [*flatten, nn.Linear(inputs, outputs)], (outputs,), 2 * inputs * outputs
         case schema.Dropout():
-            return [nn.Dropout(layer.probability)], shape, 0
+            return [Dropout(layer.probability)], shape, 0
         case schema.Activation():
             return [_ACTIVATIONS[layer.type]()], shape, 0
         case schema.Normalisation() if layer.kind == "batch":

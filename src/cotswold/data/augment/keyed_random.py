@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.augment import portable_math as exact
-from cotswold.kernels.warp import GOLDEN, HASH_MULTIPLIERS
+from cotswold.kernels.warp import GOLDEN, HASH_MULTIPLIERS, hash_words
 
 Keys = NDArray[np.uint64]
 Float32 = NDArray[np.float32]
@@ -36,7 +36,7 @@ def random_words(keys: Keys, stream: int, count: int) -> Words:
     places = np.arange(count, dtype=np.uint32)
     with np.errstate(over="ignore"):
         begun = places * np.uint32(GOLDEN) + np.uint32(stream * HASH_MULTIPLIERS[0] & 0xFFFFFFFF)
-        return _mix(_mix(begun[None] ^ low[:, None]) + high[:, None])
+        return hash_words(hash_words(begun[None] ^ low[:, None]) + high[:, None])
 
 
 def uniform(keys: Keys, stream: int, shape: Shape, low: float = 0.0, high: float = 1.0) -> Float32:
@@ -71,11 +71,3 @@ def derived(keys: Keys, stream: int) -> Keys:
 
 def _counts(shape: Shape) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
-
-
-def _mix(state: Words) -> Words:
-    """The finaliser of MurmurHash3 (Appleby 2011)."""
-    state = (state ^ (state >> np.uint32(16))) * np.uint32(HASH_MULTIPLIERS[0])
-    state = (state ^ (state >> np.uint32(13))) * np.uint32(HASH_MULTIPLIERS[1])
-    mixed: Words = state ^ (state >> np.uint32(16))
-    return mixed

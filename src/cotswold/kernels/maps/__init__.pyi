@@ -1,3 +1,4 @@
+from .dropout import drop as drop
 from .max_pooling import max_pool as max_pool
 from .max_pooling import max_pool_gradient as max_pool_gradient
 from .normalisation import Bands as Bands
@@ -10,6 +11,7 @@ __all__ = [
     "Bands",
     "Normalisation",
     "Workers",
+    "drop",
     "max_pool",
     "max_pool_gradient",
     "pool",

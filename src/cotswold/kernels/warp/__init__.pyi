@@ -5,6 +5,7 @@ from .images import PADDING_MODES as PADDING_MODES
 from .images import Field as Field
 from .images import Images as Images
 from .images import PaddingMode as PaddingMode
+from .images import hash_words as hash_words
 from .passes import run as run
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "Field",
     "Images",
     "PaddingMode",
+    "hash_words",
     "run",
 ]

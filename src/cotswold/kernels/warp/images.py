@@ -23,6 +23,13 @@ HASH_MULTIPLIERS = (0x85EBCA6B, 0xC2B2AE35)
 """Multipliers of the 32-bit hash: the finaliser of MurmurHash3 (Appleby 2011)."""
 
 
+def hash_words(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Apply the hash of `HASH_MULTIPLIERS`: a permutation; each output bit depends on all input bits."""
+    words = (words ^ (words >> np.uint32(16))) * np.uint32(HASH_MULTIPLIERS[0])
+    words = (words ^ (words >> np.uint32(13))) * np.uint32(HASH_MULTIPLIERS[1])
+    return words ^ (words >> np.uint32(16))
+
+
 @dataclass(frozen=True, eq=False)
 class Field:
     """Displacement field: uniform numbers in -1 to 1 by key, smoothed along x, then y; 0 beyond the edge."""
