@@ -1,7 +1,9 @@
 from .convolution import BatchNorm2d as BatchNorm2d
 from .convolution import Conv2d as Conv2d
-from .convolution import convert_convolutions as convert_convolutions
+from .convolution import convert_layers as convert_layers
 from .dense import DenseNetwork as DenseNetwork
+from .linear import Flatten as Flatten
+from .linear import Linear as Linear
 from .local import LocallyConnected1d as LocallyConnected1d
 from .local import LocallyConnected2d as LocallyConnected2d
 from .local import LocallyConnected3d as LocallyConnected3d
@@ -15,7 +17,9 @@ __all__ = [
     "BatchNorm2d",
     "Conv2d",
     "DenseNetwork",
+    "Flatten",
     "L2Pool2d",
+    "Linear",
     "LocalContrastNorm2d",
     "LocallyConnected1d",
     "LocallyConnected2d",
@@ -23,5 +27,5 @@ __all__ = [
     "MaxPool2d",
     "SparseAutoencoderStack",
     "StackNetwork",
-    "convert_convolutions",
+    "convert_layers",
 ]

@@ -5,13 +5,13 @@ Knows: which settings of torch's layers the kernels compute, the order of maps. 
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
 from cotswold import ops
+from cotswold.nn.linear import Flatten, Linear
 from cotswold.nn.max_pooling import MaxPool2d
+from cotswold.nn.scriptable import as_torch
 
 
 class Conv2d(nn.Conv2d):
@@ -47,7 +47,7 @@ class Conv2d(nn.Conv2d):
         return found
 
     def __prepare_scriptable__(self) -> nn.Module:
-        return _as_torch(self, nn.Conv2d)
+        return as_torch(self, nn.Conv2d)
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -82,14 +82,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         return found.view(planes.shape).permute(3, 2, 0, 1)
 
     def __prepare_scriptable__(self) -> nn.Module:
-        return _as_torch(self, nn.BatchNorm2d)
-
-
-def _as_torch(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
-    """Return torch's module with the same parameters, which torch.jit.script compiles instead."""
-    plain = copy.copy(module)
-    plain.__class__ = kind
-    return plain
+        return as_torch(self, nn.BatchNorm2d)
 
 
 def _has_images_last(x: Tensor) -> bool:
@@ -99,10 +92,10 @@ def _has_images_last(x: Tensor) -> bool:
     )
 
 
-def convert_convolutions(module: nn.Module) -> nn.Module:
-    """Let a module's convolutions, and the layers around them, use the library's kernels; return the module.
+def convert_layers(module: nn.Module) -> nn.Module:
+    """Let a module's convolutions, fully connected layers, and layers around them, use the library's kernels.
 
-    Every torch.nn.Conv2d, torch.nn.MaxPool2d and torch.nn.BatchNorm2d becomes the layer of the same name in
+    Every torch.nn.Conv2d, MaxPool2d, BatchNorm2d, Flatten and Linear becomes the layer of the same name in
     `cotswold.nn`. The modules stay the same objects, with the same parameters, hooks and state dicts; only
     their class changes. Subclasses of torch's classes stay unchanged. Maps then have the images last in
     memory; before an operation that needs torch's order, such as ``view``, use `cotswold.ops.images_first`.
@@ -110,7 +103,10 @@ def convert_convolutions(module: nn.Module) -> nn.Module:
     Args:
         module: A module, or one of these layers itself.
 
-    >>> network = convert_convolutions(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()))
+    Returns:
+        The same module.
+
+    >>> network = convert_layers(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()))
     >>> type(network[0]).__module__
     'cotswold.nn.convolution'
     """
@@ -126,5 +122,7 @@ def convert_convolutions(module: nn.Module) -> nn.Module:
 _CONVERTED: dict[type[nn.Module], type[nn.Module]] = {
     nn.BatchNorm2d: BatchNorm2d,
     nn.Conv2d: Conv2d,
+    nn.Flatten: Flatten,
+    nn.Linear: Linear,
     nn.MaxPool2d: MaxPool2d,
 }
