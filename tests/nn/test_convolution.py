@@ -20,7 +20,7 @@ from cotswold.kernels.convolutions import gradient
 from cotswold.kernels.maps import tasks
 from cotswold.kernels.operands import map_strides
 from cotswold.kernels.products import run
-from cotswold.nn import BatchNorm2d, Conv2d, MaxPool2d, convert_convolutions
+from cotswold.nn import BatchNorm2d, Conv2d, Flatten, MaxPool2d, convert_layers
 from cotswold.ops import convolution
 
 LAYERS: list[Any] = [
@@ -219,9 +219,9 @@ def test_a_converted_network_keeps_its_state_and_its_results() -> None:
         nn.Flatten(),
     )
     theirs, parameters = copy.deepcopy(network), list(network.parameters())
-    assert convert_convolutions(network) is network
+    assert convert_layers(network) is network
     kinds = [type(part) for part in network]
-    assert kinds == [Conv2d, BatchNorm2d, nn.ReLU, MaxPool2d, Own, nn.Flatten]
+    assert kinds == [Conv2d, BatchNorm2d, nn.ReLU, MaxPool2d, Own, Flatten]
     assert all(one is other for one, other in zip(parameters, network.parameters(), strict=True))
     x = torch.randn(16, 2, 8, 8)
     for _ in range(2):

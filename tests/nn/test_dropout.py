@@ -19,7 +19,7 @@ from cotswold.kernels import available
 from cotswold.kernels.dropout_mask import Mask
 from cotswold.kernels.maps import dropout as dropout_kernel
 from cotswold.mesh import partition
-from cotswold.nn import Dropout, convert_convolutions
+from cotswold.nn import Dropout, convert_layers
 from cotswold.ops import dropout as dropout_operation
 from cotswold.ops.dropout import takes_hashed_dropout
 from cotswold.ops.pooling import workers
@@ -260,7 +260,7 @@ def test_conversion_changes_only_torchs_own_class() -> None:
 
     network = nn.Sequential(nn.Dropout(0.3), nn.Dropout2d(0.3), Own(0.3))
     before = repr(network)
-    assert convert_convolutions(network) is network
+    assert convert_layers(network) is network
     assert [type(each) for each in network] == [Dropout, nn.Dropout2d, Own]
     assert repr(network) == before and not network.state_dict()
 

@@ -1,8 +1,10 @@
 from .convolution import BatchNorm2d as BatchNorm2d
 from .convolution import Conv2d as Conv2d
-from .convolution import convert_convolutions as convert_convolutions
+from .convolution import convert_layers as convert_layers
 from .dense import DenseNetwork as DenseNetwork
 from .dropout import Dropout as Dropout
+from .linear import Flatten as Flatten
+from .linear import Linear as Linear
 from .local import LocallyConnected1d as LocallyConnected1d
 from .local import LocallyConnected2d as LocallyConnected2d
 from .local import LocallyConnected3d as LocallyConnected3d
@@ -17,7 +19,9 @@ __all__ = [
     "Conv2d",
     "DenseNetwork",
     "Dropout",
+    "Flatten",
     "L2Pool2d",
+    "Linear",
     "LocalContrastNorm2d",
     "LocallyConnected1d",
     "LocallyConnected2d",
@@ -25,5 +29,5 @@ __all__ = [
     "MaxPool2d",
     "SparseAutoencoderStack",
     "StackNetwork",
-    "convert_convolutions",
+    "convert_layers",
 ]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cotswold import ops
 from cotswold.nn.dropout import Dropout
 from cotswold.nn.layer_base import as_torch
+from cotswold.nn.linear import Flatten, Linear
 from cotswold.nn.max_pooling import MaxPool2d
 
 
@@ -92,18 +93,21 @@ def _has_images_last(x: Tensor) -> bool:
     )
 
 
-def convert_convolutions(module: nn.Module) -> nn.Module:
-    """Let a module's convolutions, and the layers around them, use the library's kernels; return the module.
+def convert_layers(module: nn.Module) -> nn.Module:
+    """Let a module's convolutions, fully connected layers, and layers around them, use the library's kernels.
 
-    Every torch.nn.Conv2d, MaxPool2d, BatchNorm2d and Dropout becomes the layer of the same name in
-    `cotswold.nn`. The modules stay the same objects, with the same parameters, hooks and state dicts; only
-    their class changes. Subclasses of torch's classes stay unchanged. Maps then have the images last in
-    memory; before an operation that needs torch's order, such as ``view``, use `cotswold.ops.images_first`.
+    Every torch.nn.Conv2d, MaxPool2d, BatchNorm2d, Dropout, Flatten and Linear becomes the layer of the same
+    name in `cotswold.nn`. The modules stay the same objects, with the same parameters, hooks and state
+    dicts; only their class changes. Subclasses of torch's classes stay unchanged. Maps then have the images
+    last in memory; before an operation that needs torch's order, such as ``view``, use `cotswold.ops.images_first`.
 
     Args:
         module: A module, or one of these layers itself.
 
-    >>> network = convert_convolutions(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()))
+    Returns:
+        The same module.
+
+    >>> network = convert_layers(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()))
     >>> type(network[0]).__module__
     'cotswold.nn.convolution'
     """
@@ -120,5 +124,7 @@ _CONVERTED: dict[type[nn.Module], type[nn.Module]] = {
     nn.BatchNorm2d: BatchNorm2d,
     nn.Conv2d: Conv2d,
     nn.Dropout: Dropout,
+    nn.Flatten: Flatten,
+    nn.Linear: Linear,
     nn.MaxPool2d: MaxPool2d,
 }

@@ -18,7 +18,9 @@ from cotswold.nn import (
     BatchNorm2d,
     Conv2d,
     Dropout,
+    Flatten,
     L2Pool2d,
+    Linear,
     LocalContrastNorm2d,
     LocallyConnected2d,
     MaxPool2d,
@@ -237,8 +239,8 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
         case schema.Linear():
             inputs, outputs = prod(shape), layer.features
             _check_size(inputs * outputs, "weights")
-            flatten: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
-            return [*flatten, nn.Linear(inputs, outputs)], (outputs,), 2 * inputs * outputs
+            flatten: list[nn.Module] = [Flatten()] if len(shape) > 1 else []
+            return [*flatten, Linear(inputs, outputs)], (outputs,), 2 * inputs * outputs
         case schema.Dropout():
             return [Dropout(layer.probability)], shape, 0
         case schema.Activation():

@@ -35,7 +35,7 @@ from cotswold.mesh.modules.torch_modules import shallow_copy
 from cotswold.mesh.ranks.consistency_checks import states_of
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.replicas import ReplicaAxis, replicated
-from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack
+from cotswold.nn import L2Pool2d, Linear, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack
 
 SPLITS: tuple[type[nn.Module], ...] = (
     nn.Conv2d,
@@ -282,7 +282,7 @@ def _refuse(module: nn.Module, name: str) -> None:
     library = type(module).__module__.startswith(("torch.nn.", "cotswold.nn."))
     known = (
         isinstance(module, (*SPLITS, *WHOLE, LocallyConnected2d, SparseAutoencoderStack))
-        or type(module).forward is nn.Linear.forward
+        or type(module).forward in _MATRIX_FORWARDS
     )
     if library and not known and module._parameters:
         raise UserError(
@@ -291,9 +291,12 @@ def _refuse(module: nn.Module, name: str) -> None:
         )
 
 
+_MATRIX_FORWARDS = (nn.Linear.forward, Linear.forward)
+
+
 def _is_matrix(module: nn.Module) -> bool:
     """True for a `Linear` with parameters of its own, which are not computed from others."""
-    return type(module).forward is nn.Linear.forward and {"weight", "bias"} <= module._parameters.keys()
+    return type(module).forward in _MATRIX_FORWARDS and {"weight", "bias"} <= module._parameters.keys()
 
 
 def _is_of_norm(hook: object) -> bool:

@@ -50,24 +50,25 @@ class Matrix:
 
 
 @lru_cache(maxsize=256)
-def _layer(inputs: int, outputs: int) -> BlockLocal:
+def dense_layer(inputs: int, outputs: int) -> BlockLocal:
     """Weights ``(out, in)`` as filters: positions of the block-local layer are outputs, neurons inputs."""
     return BlockLocal(MapShape(outputs, 1, 1), Window(1), Window(1), 1, 1, inputs)
 
 
 def forward(x: Matrix, weights: Tensor, sums: Matrix) -> None:
     """Write ``W x`` into ``sums``, for weights ``(out, in)``."""
-    products.adjoint(x.map, weights[None, None, None], _layer(x.rows, sums.rows), sums.map)
+    products.adjoint(x.map, weights[None, None, None], dense_layer(x.rows, sums.rows), sums.map)
 
 
 def backward(delta: Matrix, weights: Tensor, gradient: Matrix) -> None:
     """Write ``W' δ`` into ``gradient``."""
-    products.product(delta.map, weights[None, None, None], _layer(gradient.rows, delta.rows), gradient.map)
+    layer = dense_layer(gradient.rows, delta.rows)
+    products.product(delta.map, weights[None, None, None], layer, gradient.map)
 
 
 def add_outer(delta: Matrix, x: Matrix, gradient: Tensor) -> None:
     """Add ``δ x'`` to the gradient of weights ``(out, in)``."""
-    layer = _layer(x.rows, delta.rows)
+    layer = dense_layer(x.rows, delta.rows)
     products.outer(x.map, delta.map, layer, gradient[None, None, None], accumulates=True)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from cotswold.nn import LocallyConnected2d
+from cotswold.nn import Linear, LocallyConnected2d
 from cotswold.training.async_sgd.factors import LinearFactors, LocalFactors
 
 Layer = nn.Linear | LocallyConnected2d
@@ -80,7 +80,7 @@ def layers_of(module: nn.Module) -> Mapping[str, Layer]:
             owners[parameter] = owners.get(parameter, 0) + 1
     found: dict[str, Layer] = {}
     for name, each in module.named_modules():
-        if type(each) is nn.Linear or type(each) is LocallyConnected2d:
+        if type(each) in (nn.Linear, Linear, LocallyConnected2d):
             own = list(each.parameters())
             if all(parameter.requires_grad and owners[parameter] == 1 for parameter in own):
                 found[name] = each
