@@ -99,7 +99,8 @@ def convert_layers(module: nn.Module) -> nn.Module:
     Every torch.nn.Conv2d, MaxPool2d, BatchNorm2d, Dropout, Flatten and Linear becomes the layer of the same
     name in `cotswold.nn`. The modules stay the same objects, with the same parameters, hooks and state
     dicts; only their class changes. Subclasses of torch's classes stay unchanged. Maps then have the images
-    last in memory; before an operation that needs torch's order, such as ``view``, use `cotswold.ops.images_first`.
+    last in memory; before an operation that needs torch's order, such as ``view``, use
+    `cotswold.ops.images_first`.
 
     Args:
         module: A module, or one of these layers itself.
