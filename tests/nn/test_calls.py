@@ -79,6 +79,20 @@ def test_a_step_arranges_the_input_once_and_the_gradient_once(arranged: list[tup
     assert arranged[2:] == [(8, 3, 16, 16), (8, 8, 12, 12), (8, 3, 16, 16)]  # and the input's gradient
 
 
+def test_a_kernel_gives_the_gradient_of_an_input_the_order_channels_last(
+    arranged: list[tuple[int, ...]],
+) -> None:
+    layer = LocallyConnected2d(*SMALL)
+    x = torch.randn(8, 3, 16, 16).to(memory_format=torch.channels_last).requires_grad_()
+    above = torch.randn(8, 8, 12, 12)
+    layer(x).backward(above)
+    assert x.grad is not None and x.grad.is_contiguous(memory_format=torch.channels_last)
+    assert len(arranged) == 3, "the input, the gradient and the input's gradient"
+    plain = x.detach().contiguous().requires_grad_()
+    layer(plain).backward(above)
+    assert plain.grad is not None and torch.equal(x.grad, plain.grad)
+
+
 @pytest.mark.parametrize("images", [8, 400])
 def test_autograd_keeps_the_arranged_input_unless_it_is_larger_than_the_filters(images: int) -> None:
     layer, x = LocallyConnected2d(*SMALL), torch.randn(images, 3, 16, 16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from cotswold.kernels.maps import tasks
 from cotswold.kernels.operands import map_strides
 from cotswold.kernels.products import run
 from cotswold.nn import BatchNorm2d, Conv2d, Flatten, MaxPool2d, convert_layers
-from cotswold.ops import convolution
+from cotswold.ops.layers import convolution
 
 LAYERS: list[Any] = [
     # images, channels, height, width, neurons, field, stride, padding
@@ -242,3 +242,42 @@ def test_batch_normalisation_is_scriptable_and_takes_any_order() -> None:
     for maps in (x, ops.images_last(x), x.to(memory_format=torch.channels_last)):
         torch.testing.assert_close(layer(maps), nn.BatchNorm2d(3).eval()(x))
     torch.testing.assert_close(torch.jit.script(layer)(x), layer(x))
+
+
+def test_torch_computes_while_a_transform_is_active_that_does_not_wrap_the_operands() -> None:
+    trunk = convert_layers(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(2)))
+    head, x = nn.Linear(4 * 9, 2), torch.randn(16, 3, 8, 8)
+    trunk.requires_grad_(False).eval()
+
+    def loss(parameters: dict[str, Tensor]) -> Tensor:
+        found: Tensor = functional_call(head, parameters, (trunk(x).flatten(1),))
+        return found.square().sum()
+
+    found = torch.func.grad(loss)(dict(head.named_parameters()))
+    (expected,) = torch.autograd.grad(loss(dict(head.named_parameters())), [head.weight])
+    torch.testing.assert_close(found["weight"], expected)
+    scales = torch.tensor([1.0, 2.0])
+    mapped = torch.func.vmap(lambda scale: (trunk(x) * scale).sum())(scales)
+    torch.testing.assert_close(mapped, trunk(x).sum() * scales, rtol=1e-4, atol=1e-4)
+
+
+def test_batched_gradients_are_those_of_torch() -> None:
+    x, weight = torch.randn(16, 2, 6, 6, requires_grad=True), torch.randn(3, 2, 3, 3, requires_grad=True)
+    above = torch.randn(2, 16, 3, 4, 4)
+    found = torch.autograd.grad(ops.conv2d(x, weight), (x, weight), above, is_grads_batched=True)
+    expected = torch.autograd.grad(F.conv2d(x, weight), (x, weight), above, is_grads_batched=True)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("activation", ["identity", "relu"])
+def test_a_converted_network_can_be_scripted_and_traced_symbolically(
+    activation: Literal["identity", "relu"],
+) -> None:
+    trunk = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
+    network = nn.Sequential(convert_layers(trunk), MaxPool2d(2, activation=activation))
+    x = torch.randn(16, 1, 8, 8)
+    network.eval()
+    expected = network(x)
+    torch.testing.assert_close(torch.jit.script(network)(x), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.fx.symbolic_trace(trunk)(x), trunk(x), rtol=1e-4, atol=1e-4)

@@ -20,10 +20,10 @@ from cotswold.kernels.dropout_mask import Mask
 from cotswold.kernels.maps import dropout as dropout_kernel
 from cotswold.mesh import partition
 from cotswold.nn import Dropout, convert_layers
-from cotswold.ops import dropout as dropout_operation
-from cotswold.ops.dropout import takes_hashed_dropout
+from cotswold.ops.layers import dropout as dropout_operation
+from cotswold.ops.layers.dropout import takes_hashed_dropout
 from cotswold.ops.pooling import workers
-from cotswold.training.full_batch.objective import check_steady
+from cotswold.training.full_batch.objective_checks import check_steady
 
 SHAPES = [(64, 10, 14, 14), (33, 7, 9, 11), (64, 401), (5003,), (3, 4, 5, 6, 17)]
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {

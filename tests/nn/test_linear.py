@@ -16,7 +16,7 @@ from cotswold import ops
 from cotswold.kernels import products
 from cotswold.kernels.products import run
 from cotswold.nn import Flatten, Linear, convert_layers
-from cotswold.ops import fully_connected
+from cotswold.ops.layers import fully_connected
 
 LAYERS = [(64, 400, 400), (37, 71, 66), (16, 64, 129), (400, 65, 70), (100, 300, 64)]
 """Samples, inputs, outputs."""

@@ -21,7 +21,7 @@ from cotswold.geometry import MapShape
 from cotswold.kernels.machine import processor
 from cotswold.kernels.operands import map_strides
 from cotswold.nn import MaxPool2d
-from cotswold.ops import max_pooling
+from cotswold.ops.layers import max_pooling
 
 WINDOWS: list[Any] = [
     (1, 1, 0),

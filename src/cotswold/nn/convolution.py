@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cotswold import ops
 from cotswold.nn.dropout import Dropout
-from cotswold.nn.layer_base import as_torch
+from cotswold.nn.layer_base import as_torch, traced_as_leaf
 from cotswold.nn.linear import Flatten, Linear
 from cotswold.nn.max_pooling import MaxPool2d
 
@@ -70,6 +70,7 @@ class BatchNorm2d(nn.BatchNorm2d):
     torch.Size([32, 3, 8, 8])
     """
 
+    @traced_as_leaf
     def forward(self, input: Tensor) -> Tensor:
         """Return normalised maps.
 

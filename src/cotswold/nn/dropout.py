@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from cotswold.nn.layer_base import as_torch
-from cotswold.ops.dropout import hashed_dropout, takes_hashed_dropout
+from cotswold.ops.layers.dropout import hashed_dropout, takes_hashed_dropout
 
 
 class Dropout(nn.Dropout):

@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.kernels.operands import map_strides
-from cotswold.ops.max_pooling import Extent, PoolActivation, has_max_pool_kernel, max_pool_windows
+from cotswold.nn.layer_base import as_torch
+from cotswold.ops.layers.max_pooling import Extent, PoolActivation, has_max_pool_kernel, max_pool_windows
 from cotswold.ops.memory_format import MIN_IMAGES
 
 
@@ -77,6 +79,20 @@ class MaxPool2d(nn.MaxPool2d):
             return False
         return map_strides(x) is not None or (x.is_contiguous() and x.shape[0] >= MIN_IMAGES)
 
+    def __prepare_scriptable__(self) -> nn.Module:
+        return as_torch(self, nn.MaxPool2d if self.activation == "identity" else _MaxPoolReLU)
+
     def extra_repr(self) -> str:
         """Return the arguments of the constructor as text."""
         return super().extra_repr() + ("" if self.activation == "identity" else ", activation='relu'")
+
+
+class _MaxPoolReLU(nn.MaxPool2d):
+    """Max pooling with relu, as torch.jit.script compiles it."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the maxima that are above 0."""
+        found = functional.max_pool2d(
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
+        )
+        return functional.relu(found)

@@ -170,7 +170,8 @@ def _images_first(x: Tensor) -> Tensor:
 
 @fallback_to_torch
 def _channels_last(x: Tensor) -> Tensor:
-    if not _is_transposable(x) or map_strides(x) is None or not x.permute(0, 2, 3, 1)[:1].is_contiguous():
+    known = map_strides(x)
+    if not _is_transposable(x) or known is None or known.row != x.shape[3] * known.column:
         return x.clone(memory_format=torch.channels_last)
     out = torch.empty_like(x, memory_format=torch.channels_last)
     _transpose(_as_columns(out), _as_columns(x), to_last=False)

@@ -186,7 +186,7 @@ class _L2Pool(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (x,) = ctx.saved_tensors
         if ctx.output is not None and is_eager(grad) and not torch.is_grad_enabled():
-            output, version = ctx.output
+            (output, version), ctx.output = ctx.output, None  # not kept after the pass
             if output._version == version:
                 return _gradient(grad, output, x, Smoothing(ctx.size, ctx.keep), 0.0), None, None, None
         pooled = apply("l2_pool", _L2Pool, x, ctx.size, ctx.keep, ctx.epsilon)

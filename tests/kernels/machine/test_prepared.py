@@ -10,7 +10,7 @@ from tests.support.ops.layers import WIDE
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
-from cotswold.kernels.machine.execution import LruCache
+from cotswold.kernels.machine.execution import LruCache, PreparedKernel
 from cotswold.kernels.maps import tasks
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.prepare import PreparedProduct
@@ -107,3 +107,5 @@ def test_of_large_tables_only_as_many_are_kept_as_fit() -> None:
     assert list(kept) == [2, 3, 4]
     kept.put(5, lambda: np.zeros(10_000, np.uint8))  # too large, but in use
     assert list(kept) == [5]
+    large = PreparedKernel(0, np.zeros(8, np.int64), (), 0, 0, 1, keepalive=(np.zeros(900), np.zeros(100)))
+    assert large.nbytes == 8 * (8 + 1000)

@@ -218,5 +218,7 @@ class LruCache(dict[K, V]):
 
 
 def _bytes_of(value: object) -> int:
+    if isinstance(value, tuple):
+        return sum(map(_bytes_of, value))
     found: int = getattr(value, "nbytes", 0)
     return found

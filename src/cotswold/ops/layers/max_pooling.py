@@ -5,6 +5,7 @@ Knows: which tensors the kernel takes, the derivatives of any order. Does not kn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -210,4 +211,4 @@ def _windows(size: tuple[int, int], stride: tuple[int, int], padding: tuple[int,
 
 
 def _pair(value: Extent) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else (value[0], value[-1])
+    return (value[0], value[-1]) if isinstance(value, Sequence) else (value, value)

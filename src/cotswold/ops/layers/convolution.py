@@ -15,14 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn import functional
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.ops.memory_format import empty_map, images_last, images_last_no_grad
-from cotswold.ops.reverse_mode import is_traced
+from cotswold.ops.reverse_mode import is_eager
 
 IMAGES_LEAST = 16
 """Images from which they fill the vectors of most processors in float32."""
@@ -78,9 +77,7 @@ def _pair(name: str, value: int | Sequence[int]) -> Pair:
 
 def computes(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair) -> bool:
     """True if kernels compute a convolution of ordinary tensors on this machine."""
-    if torch.compiler.is_compiling() or is_traced():
-        return False
-    if not all(map(_is_ordinary, (x, weight) if bias is None else (x, weight, bias))):
+    if not is_eager(x, weight, bias):
         return False
     return (
         x.dim() == 4
@@ -91,17 +88,8 @@ def computes(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, paddi
         and (bias is None or (bias.dtype == x.dtype and bias.shape == weight.shape[:1]))
         and has_cpu_kernel(x)
         and not torch.is_autocast_enabled("cpu")
-        # counters of FLOPs and others that watch torch's operations would miss a kernel
-        and torch._C._len_torch_dispatch_stack() == 0
-        and getattr(forward_ad, "_current_level", 0) < 0
         and _fits(tuple(x.shape[1:]), tuple(weight.shape), stride, padding)
     )
-
-
-def _is_ordinary(x: Tensor) -> bool:
-    """True for tensors and parameters on the CPU, False for proxies, subclasses and what torch.func wraps."""
-    known = type(x) is Tensor or type(x) is torch.nn.Parameter
-    return known and x.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 @lru_cache(maxsize=1024)
@@ -136,7 +124,7 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled():  # a graph of the gradient, which torch differentiates
+        if torch.is_grad_enabled() or not is_eager(grad):  # torch differentiates or maps the gradient
             found = _torch_gradients(grad, x, weight, ctx.stride, ctx.padding, wanted)
         else:
             found = _gradients(grad, x, weight, ctx.stride, ctx.padding, wanted)

@@ -1,0 +1,1 @@
+"""Operations of layers that torch has too, by the library's kernels."""
