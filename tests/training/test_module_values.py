@@ -22,7 +22,8 @@ from cotswold.training.async_sgd.replica_task import ReplicaTask
 from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.user_datasets import Samples
 from cotswold.training.flat_parameters import FlatParameters
-from cotswold.training.full_batch.objective import ModuleObjective, check_repeatable
+from cotswold.training.full_batch.objective import ModuleObjective
+from cotswold.training.full_batch.objective_checks import check_repeatable
 from cotswold.training.jobs.module_checks import with_module_device
 from cotswold.training.losses import CustomLoss, Loss, cross_entropy, is_sum, sum_squared_error
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
-from types import ModuleType, SimpleNamespace
+from types import MethodType, ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -303,9 +303,12 @@ def test_each_module_registers_its_own_lock_for_forks(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[object] = []
-    monkeypatch.setattr(
-        os, "register_at_fork", lambda before, **_: taken.append(before.__self__), raising=False
-    )
+
+    def register(before: MethodType | None = None, **_: object) -> None:
+        if before is not None:
+            taken.append(before.__self__)
+
+    monkeypatch.setattr(os, "register_at_fork", register, raising=False)
     assert module.__file__ is not None
     found = runpy.run_path(module.__file__)
     assert taken == [found["_LOCK"] if module is autotune else found["LOCK"]]

@@ -86,7 +86,7 @@ class MapOffsets:
 
 
 @dataclass(frozen=True, eq=False)
-class LayerPlan:
+class UnitPlan:
     """A plan for any batch size: offsets in the input map ``x`` and the output map ``y`` are in units."""
 
     plan: GemmPlan

@@ -41,10 +41,10 @@ from cotswold.kernels.products.cuts import (
 from cotswold.kernels.products.plan import (
     Blocking,
     GemmPlan,
-    LayerPlan,
     MapOffsets,
     Table,
     Tables,
+    UnitPlan,
     in_units,
     table_of,
 )
@@ -54,9 +54,9 @@ ROWS_MOST = 256
 PLANS_MOST, PLANS_BYTES = 256, 64 << 20
 """Maximum number of plans of layers to keep, and of their bytes."""
 
-LAYER_PLANS: LruCache[tuple[object, ...], LayerPlan] = LruCache(PLANS_MOST, PLANS_BYTES)
+LAYER_PLANS: LruCache[tuple[object, ...], UnitPlan] = LruCache(PLANS_MOST, PLANS_BYTES)
 
-Maker = Callable[..., LayerPlan]
+Maker = Callable[..., UnitPlan]
 
 
 def _of_layer(make: Maker, layer: BlockLocal, x: MapStrides, y: MapStrides, *others: object) -> GemmPlan:
@@ -110,7 +110,7 @@ def product_plan(
 
 def _product_of_layer(
     layer: BlockLocal, x: MapStrides, y: MapStrides, blocking: Blocking, only: Region | None, tied: bool
-) -> LayerPlan:
+) -> UnitPlan:
     tables, blocks, tasks = Tables(), Blocks(layer, only, tied), []
     offset = tables.add_offsets(neuron_offsets(layer, y))
     parts = max(parts_per_block(layer.grid[0] * layer.grid[1], blocking), -(-layer.neurons // ROWS_MOST))
@@ -125,7 +125,7 @@ def _product_of_layer(
         part[:, TASK["norm"]] = blocks.norms(by, bx)
         tasks.append(repeat_tasks(part, rows, [(0, 0, 0, 0)]))
     plan = tables.plan(np.concatenate(tasks), k_block_of(layer.x.size * layer.input.channels))
-    return LayerPlan(plan, MapOffsets(TASK["b"], (1,)), MapOffsets(TASK["c"], offsets=layer.neurons))
+    return UnitPlan(plan, MapOffsets(TASK["b"], (1,)), MapOffsets(TASK["c"], offsets=layer.neurons))
 
 
 def small_batch_plan(
@@ -155,7 +155,7 @@ def small_batch_plan(
 
 def _small_batch_of_layer(
     layer: BlockLocal, x: MapStrides, y: MapStrides, blocking: Blocking, only: Region | None, tied: bool
-) -> LayerPlan:
+) -> UnitPlan:
     tables, blocks, tasks = Tables(), Blocks(layer, only, tied), []
     neurons = tables.add_offsets(neuron_offsets(layer, y))
     lanes = lane_ranges(
@@ -174,7 +174,7 @@ def _small_batch_of_layer(
             tasks.append(repeat_tasks(part, [(0, 0)], [(first, count, lane, width)]))
     k_block = k_block_of(layer.x.size * layer.input.channels)
     plan = tables.plan(np.concatenate(tasks), k_block, round_up(layer.neurons, blocking.lanes))
-    return LayerPlan(plan, MapOffsets(TASK["a"], (0, 3)), MapOffsets(TASK["c"], offsets=layer.neurons))
+    return UnitPlan(plan, MapOffsets(TASK["a"], (0, 3)), MapOffsets(TASK["c"], offsets=layer.neurons))
 
 
 def _cut_by_windows(window: Window, extent: int, cuts: tuple[int, ...]) -> Table:
@@ -215,7 +215,7 @@ def adjoint_plan(
 
 def _adjoint_of_layer(
     layer: BlockLocal, x: MapStrides, y: MapStrides, blocking: Blocking, only: Region | None, tied: bool
-) -> LayerPlan:
+) -> UnitPlan:
     tables, channels = Tables(), layer.input.channels
     wide, block = layer.x.size * channels, 0 if tied else layer.fan_in * layer.neurons
     (top, left), (bottom, right) = (only.box.start, only.box.stop) if only else ((0, 0), (0, 0))
@@ -263,7 +263,7 @@ def _adjoint_of_layer(
         part, np.array(of_kind, np.int64)[kind], np.array(ranges, np.int64).reshape(-1, 2)
     )
     plan = tables.plan(tasks, k_block_of(layer.columns * layer.depth))
-    return LayerPlan(plan, MapOffsets(TASK["c"], offsets=tables.length), MapOffsets(TASK["b"], (1,)))
+    return UnitPlan(plan, MapOffsets(TASK["c"], offsets=tables.length), MapOffsets(TASK["b"], (1,)))
 
 
 def _add_covering(
@@ -337,7 +337,7 @@ def _with_images_as_terms(
 
 def _outer_of_layer(
     layer: BlockLocal, x: MapStrides, y: MapStrides, blocking: Blocking, parts: int, pitch: int
-) -> LayerPlan:
+) -> UnitPlan:
     """Tasks of ``δx'``; ``pitch`` is the stride of C, or 0 if C is in scratch."""
     tables, blocks, tasks = Tables(), Blocks(layer), []
     neurons = tables.add_offsets(neuron_offsets(layer, y))
@@ -363,7 +363,7 @@ def _outer_of_layer(
             tasks.append(repeat_tasks(part, rows, [(first, count, lane, width)]))
     plan = tables.plan(_blockwise(tasks), 1, scratch_pitch)
     in_y = MapOffsets(TASK["b"], offsets=layer.neurons)
-    return LayerPlan(plan, MapOffsets(TASK["a"], row_tiles=True), in_y)
+    return UnitPlan(plan, MapOffsets(TASK["a"], row_tiles=True), in_y)
 
 
 def _blockwise(tasks: list[Table]) -> Table:

@@ -24,12 +24,8 @@ from cotswold.training.data.loaders import is_plain
 from cotswold.training.data.user_datasets import Samples, UserData, samples_of
 from cotswold.training.distributed import RankContext
 from cotswold.training.full_batch.cluster import open_training_cluster
-from cotswold.training.full_batch.objective import (
-    INHERITED_OBJECTIVE,
-    ModuleObjective,
-    check_repeatable,
-    check_steady,
-)
+from cotswold.training.full_batch.objective import INHERITED_OBJECTIVE, ModuleObjective
+from cotswold.training.full_batch.objective_checks import check_repeatable, check_steady
 from cotswold.training.full_batch.strategy import cluster_trainer, local_trainer
 from cotswold.training.jobs.state_check import check_state_matches
 from cotswold.training.losses import Loss

@@ -28,20 +28,18 @@ from cotswold.processes.device import compute_on
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
 from cotswold.shards.runtime.work import PortionSum, TensorSlot
-from cotswold.training.data.batches import is_same
 from cotswold.training.data.indexed import IndexedSamples, StoreSamples
 from cotswold.training.data.remote import CachedSamples, PoolLocation, RemoteSamples, WorkerSamples
 from cotswold.training.devices import with_cpu_device
 from cotswold.training.flat_parameters import FlatParameters
+from cotswold.training.full_batch.objective_checks import check_steady
 from cotswold.training.jobs.restore import supervised_network
-from cotswold.training.losses import IS_SUM, Loss, counted_mask, is_sum, loss_of
+from cotswold.training.losses import Loss, counted_mask, is_sum, loss_of
 from cotswold.training.models import LayerNetwork
 from cotswold.training.nonfinite_loss import check_finite
 from cotswold.training.scores import score
 from cotswold.training.strategies.base import Batch
-from cotswold.training.strategies.module_buffers import Buffers, refusal
-from cotswold.training.strategies.module_modes import is_training_mode
-from cotswold.training.strategies.supervised import explain_dtype_errors, require_targets
+from cotswold.training.strategies.supervised import require_targets
 
 
 class ModuleObjective:
@@ -346,67 +344,3 @@ def inherited_objective() -> ModuleObjective:
     found = inherited(INHERITED_OBJECTIVE)
     assert isinstance(found, ModuleObjective), "the parent gave this type"
     return found
-
-
-def check_steady(module: nn.Module) -> None:
-    """Raise UserError for layers that make the objective random, or dependent on the portion."""
-    for name, each in module.named_modules():
-        place = f"{name or type(module).__name__} ({type(each).__name__})"
-        if not is_training_mode(module, each):
-            continue
-        if _drops(each):
-            raise UserError(
-                f"{place} drops random outputs at each evaluation, but strategy batch compares "
-                "evaluations; set its dropout to 0 or remove it, or use strategy supervised"
-            )
-        if isinstance(each, nn.modules.batchnorm._BatchNorm):
-            raise UserError(
-                f"{place} normalises over a batch, but the objective of strategy batch is a sum over "
-                "samples; use another normalisation, such as GroupNorm, or strategy supervised"
-            )
-
-
-def _drops(module: nn.Module) -> bool:
-    """Return True for a torch layer that drops outputs in training; modules inside others are checked
-    separately.
-    """
-    if isinstance(module, nn.modules.dropout._DropoutNd):
-        return module.p > 0
-    return isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0
-
-
-_ROUNDING = 1e3
-"""The tolerance in units of the precision: sums of threads differ by less, random draws by far more."""
-
-
-def check_repeatable(work: ModuleObjective, portion: int) -> None:
-    """Raise UserError if the first portion gives other values when it is computed again.
-
-    This finds random draws in the code of a module or data set, which `check_steady` cannot see.
-    """
-    samples = range(min(portion, work.samples))
-    first, again = work.read(samples), work.read(samples)
-    buffers = Buffers(work.network)
-    with explain_dtype_errors(work.network, first):
-        if not isfinite(work.add(samples, torch.zeros_like(work.parameters)).value):
-            return  # the first evaluation reports it
-    if changed := buffers.changed():
-        raise UserError(refusal(work.network, changed, "batch"))
-    if work.is_sum:
-        raise UserError(IS_SUM)
-    name = type(work.network).__name__
-    remedy = "strategy batch compares evaluations; remove random draws"
-    if not is_same(first.inputs, again.inputs):
-        raise UserError(
-            f"the data set gave other samples when the same {len(samples)} were read again, but {remedy}, "
-            "such as a random transform, or use strategy supervised"
-        )
-    with torch.no_grad():
-        one, other = (work.network(first.inputs) for _ in range(2))
-    if not isinstance(one, Tensor):
-        one, other = (torch.tensor(work.loss_sum(first, work.network, False).value) for _ in range(2))
-    if (one - other).abs().max() > _ROUNDING * torch.finfo(work.parameters.dtype).eps * one.abs().max():
-        raise UserError(
-            f"{name} gave other outputs when the same {len(samples)} samples were computed again, but "
-            f"{remedy}, such as torch.nn.functional.dropout, or use strategy supervised"
-        )
