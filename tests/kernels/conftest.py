@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from cotswold.kernels.maps import tasks
+from cotswold.kernels.compile import jobs
 from cotswold.kernels.products import run as kernels
 
 
@@ -15,7 +15,7 @@ from cotswold.kernels.products import run as kernels
 def _nothing_prepared() -> None:
     """Clear prepared jobs, so that a test's changes take effect."""
     kernels.READY.clear()
-    tasks.READY.clear()
+    jobs.READY.clear()
 
 
 @pytest.fixture(scope="module")

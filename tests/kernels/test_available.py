@@ -19,7 +19,7 @@ from cotswold.errors import UserError
 from cotswold.kernels import available
 from cotswold.kernels.compile import engine
 from cotswold.kernels.machine import processor
-from cotswold.kernels.microkernels.driver import ProductKind
+from cotswold.kernels.microkernels.kinds import ProductKind
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.prepare import PreparedProduct
 

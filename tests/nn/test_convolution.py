@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.kernels import convolutions
+from cotswold.kernels.compile import jobs
 from cotswold.kernels.convolutions import gradient
-from cotswold.kernels.maps import tasks
 from cotswold.kernels.operands import map_strides
 from cotswold.kernels.products import run
 from cotswold.nn import BatchNorm2d, Conv2d, Flatten, MaxPool2d, convert_layers
@@ -74,7 +74,7 @@ def test_errors_are_at_most_twice_those_of_torch(layer: Any) -> None:
 
 def _bits(layer: Any) -> list[Tensor]:
     run.READY.clear()
-    tasks.READY.clear()
+    jobs.READY.clear()
     return [one.detach().clone() for one in _gradients(ops.conv2d, _values(layer, torch.float32), layer)]
 
 

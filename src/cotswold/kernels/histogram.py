@@ -8,7 +8,6 @@ float64; then each of them adds 1 to the count of its level and of its image's s
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import partial
 
 import numpy as np
@@ -17,9 +16,9 @@ from numpy.typing import NDArray
 
 from cotswold.kernels.compile import library
 from cotswold.kernels.compile.emit import I32, I64, FunctionBuilder, Lanes, integer, loop
+from cotswold.kernels.compile.jobs import JobFields, cached_kernel, prepare_kernel, tasks
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel, tasks
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 
 SLOTS = 16
@@ -34,25 +33,8 @@ Doubles = NDArray[np.float64]
 Counts = NDArray[np.int32]
 
 
-class HistogramJob(IntEnum):
-    """Fields of a job, after those of every job."""
-
-    RESPONSES = JobHead.FIELDS
-    LEAST = 6
-    WIDTHS = 7
-    COUNTS = 8
-    SLOTS = 9
-    IMAGES = 10
-    NEURONS = 11
-    PITCH = 12
-    THRESHOLDS = 13
-    FIELDS = 14
-
-
-OPERANDS = (
-    *(HistogramJob.RESPONSES, HistogramJob.LEAST, HistogramJob.WIDTHS, HistogramJob.COUNTS),
-    *(HistogramJob.SLOTS, HistogramJob.IMAGES),
-)
+OPERANDS = "responses", "least", "widths", "counts", "slots", "images"
+JOB = JobFields(*OPERANDS, "neurons", "pitch", "thresholds")
 
 
 def empty_counts(neurons: int, thresholds: int) -> Counts:
@@ -102,10 +84,8 @@ def _run(
 
 
 def _prepared(address: int, neurons: int, pitch: int, thresholds: int, threads: int) -> PreparedKernel:
-    fields = np.zeros(HistogramJob.FIELDS, np.int64)
-    fields[JobHead.TASKS] = -(-neurons // NEURONS)
-    fields[HistogramJob.NEURONS :] = neurons, pitch, thresholds
-    return prepare_kernel(address, fields, OPERANDS, 0, ("float64", threads))
+    fields = JOB.fill(-(-neurons // NEURONS), {"neurons": neurons, "pitch": pitch, "thresholds": thresholds})
+    return prepare_kernel(address, fields, JOB.places(*OPERANDS), 0, ("float64", threads))
 
 
 def write_histogram(triple: str) -> ir.Module:
@@ -115,7 +95,7 @@ def write_histogram(triple: str) -> ir.Module:
     with tasks(module, lanes) as (w, job, number, _):
         b = w.b
         first = b.mul(number, integer(NEURONS))
-        here = w.min_int(integer(NEURONS), b.sub(w.field(job, HistogramJob.NEURONS), first))
+        here = w.min_int(integer(NEURONS), b.sub(w.field(job, JOB["neurons"]), first))
         with loop(w, here) as turn:
             _write_neuron(w, job, b.add(first, turn.index))
     return module
@@ -127,16 +107,16 @@ def _write_neuron(w: FunctionBuilder, job: ir.Value, neuron: ir.Value) -> None:
     narrow = w.with_lanes(Lanes("float32", LANES))
     least, width = (
         w.load_broadcast(w.element_pointer(w.pointer_field(job, field), neuron))
-        for field in (HistogramJob.LEAST, HistogramJob.WIDTHS)
+        for field in (JOB["least"], JOB["widths"])
     )
-    thresholds, images = w.field(job, HistogramJob.THRESHOLDS), w.field(job, HistogramJob.IMAGES)
+    thresholds, images = w.field(job, JOB["thresholds"]), w.field(job, JOB["images"])
     steps = w.splat(b.sitofp(b.sub(thresholds, integer(1)), w.lanes.scalar))
     inverse = b.fdiv(w.lanes.constant(1.0), width)
     responses = narrow.element_pointer(
-        w.pointer_field(job, HistogramJob.RESPONSES), b.mul(neuron, w.field(job, HistogramJob.PITCH))
+        w.pointer_field(job, JOB["responses"]), b.mul(neuron, w.field(job, JOB["pitch"]))
     )
     size = b.mul(b.add(thresholds, integer(1)), integer(SLOTS))
-    counts = b.gep(w.pointer_field(job, HistogramJob.COUNTS), [b.mul(neuron, size)], source_etype=I32)
+    counts = b.gep(w.pointer_field(job, JOB["counts"]), [b.mul(neuron, size)], source_etype=I32)
     outside = w.splat(b.trunc(thresholds, I32))
     with loop(w, images, step=LANES) as turn:
         mask = w.lane_mask(b.sub(images, turn.index))
@@ -144,7 +124,7 @@ def _write_neuron(w: FunctionBuilder, job: ir.Value, neuron: ir.Value) -> None:
         scaled = b.fmul(steps, b.fsub(b.fpext(values, w.lanes.type), least))
         level = b.fptosi(_level(w, scaled, width, inverse, steps), vector)
         level = b.select(mask, level, outside)
-        place = b.gep(w.pointer_field(job, HistogramJob.SLOTS), [turn.index], source_etype=I32)
+        place = b.gep(w.pointer_field(job, JOB["slots"]), [turn.index], source_etype=I32)
         slots = b.load(place, typ=vector, align=4)
         index = b.add(b.mul(level, ir.Constant(vector, [SLOTS] * LANES)), slots)
         for number in range(LANES):

@@ -135,7 +135,8 @@ def test_what_cannot_be_told_is_refused() -> None:
 
 def test_the_order_of_sets_and_the_seed_of_hashes_say_nothing() -> None:
     code = textwrap.dedent("""
-        from cotswold.kernels.microkernels.driver import KINDS, write_kernel
+        from cotswold.kernels.microkernels.kinds import KINDS
+        from cotswold.kernels.microkernels.driver import write_kernel
         from cotswold.kernels.compile.fingerprint import fingerprint
         from cotswold.kernels.microkernels.half_driver import write_half_kernel
         print(fingerprint(write_kernel, write_half_kernel, {"a", "b", "c"}, KINDS))

@@ -20,8 +20,8 @@ from cotswold.geometry import Box, Region, Smoothing, StackGeometry
 from cotswold.kernels import available
 from cotswold.kernels.compile import code_cache, library
 from cotswold.kernels.machine.processor import Processor, this_processor
-from cotswold.kernels.microkernels.driver import KINDS
-from cotswold.kernels.microkernels.job import ProductJob
+from cotswold.kernels.microkernels.job import JOB
+from cotswold.kernels.microkernels.kinds import KINDS
 from cotswold.kernels.products import compiled
 from cotswold.kernels.products import run as kernels
 from cotswold.ops import filters
@@ -45,10 +45,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def of_another_edition(name: tuple[object, ...], processor: Processor, write: partial[ir.Module]) -> bytes:
     """Return a kernel for jobs in which two fields are swapped."""
     text = str(write())
-    a, b = (
-        f'getelementptr i64, ptr %".1", i64 {int(field)}'
-        for field in (ProductJob.A_PITCH, ProductJob.B_PITCH)
-    )
+    a, b = (f'getelementptr i64, ptr %".1", i64 {int(field)}' for field in (JOB["a_pitch"], JOB["b_pitch"]))
     assert a in text and b in text
     changed = text.replace(a, "SWAP").replace(b, a).replace("SWAP", b)
     from llvmlite import binding as llvm

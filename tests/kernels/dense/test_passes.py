@@ -11,7 +11,7 @@ from tests.support.kernels.operations import processors, same_bits
 
 from cotswold.kernels.available import WrongKernelError
 from cotswold.kernels.compile import library
-from cotswold.kernels.dense import DenseJob, Operation, passes, run, write
+from cotswold.kernels.dense import Operation, passes, run, write
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.products.problem import Overrides, processor_of
 
@@ -30,9 +30,9 @@ def test_any_vector_and_number_of_threads_give_the_same_bits(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passes, "SERIAL_BELOW", 1)
         run(what, of, found, Overrides(processor, threads=threads))
-    assert same_bits(found[DenseJob.SUMS], expected[DenseJob.SUMS])
-    assert same_bits(found[DenseJob.BIAS_GRADIENT], expected[DenseJob.BIAS_GRADIENT])
-    mine, theirs = (one[DenseJob.PARTIALS][:, :, : of.lanes] for one in (found, expected))
+    assert same_bits(found["sums"], expected["sums"])
+    assert same_bits(found["bias_gradient"], expected["bias_gradient"])
+    mine, theirs = (one["partials"][:, :, : of.lanes] for one in (found, expected))
     assert same_bits(mine.contiguous(), theirs.contiguous())
 
 
@@ -46,15 +46,15 @@ def test_a_pattern_has_the_same_bits_wherever_it_is(what: Operation) -> None:
         alone = layer(70, 1, 0)
         found = {
             **first,
-            DenseJob.SUMS: first[DenseJob.SUMS][:, lane : lane + 1].contiguous(),
-            DenseJob.OTHER: first[DenseJob.OTHER][:, lane : lane + 1].contiguous(),
-            DenseJob.CLASSES: first[DenseJob.CLASSES][lane:].repeat(2)[:16].contiguous(),
-            DenseJob.PARTIALS: first[DenseJob.PARTIALS][:, :, lane:].repeat(1, 1, 16)[:, :, :16].contiguous(),
-            DenseJob.BIAS_GRADIENT: torch.zeros(70),
+            "sums": first["sums"][:, lane : lane + 1].contiguous(),
+            "other": first["other"][:, lane : lane + 1].contiguous(),
+            "classes": first["classes"][lane:].repeat(2)[:16].contiguous(),
+            "partials": first["partials"][:, :, lane:].repeat(1, 1, 16)[:, :, :16].contiguous(),
+            "bias_gradient": torch.zeros(70),
         }
         run(what, alone, found)
-        assert same_bits(found[DenseJob.SUMS][:, 0], expected[DenseJob.SUMS][:, lane])
-        mine, theirs = found[DenseJob.PARTIALS][:, :, 0], expected[DenseJob.PARTIALS][:, :, lane]
+        assert same_bits(found["sums"][:, 0], expected["sums"][:, lane])
+        mine, theirs = found["partials"][:, :, 0], expected["partials"][:, :, lane]
         assert same_bits(mine, theirs)
 
 

@@ -23,10 +23,11 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.kernels.compile import engine, library
+from cotswold.kernels.compile.jobs import JobHead
 from cotswold.kernels.machine import execution
 from cotswold.kernels.machine.processor import this_processor
-from cotswold.kernels.microkernels.job import ProductJob
-from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.microkernels.job import JOB
+from cotswold.kernels.microkernels.kinds import Tile
 from cotswold.kernels.products import autotune, compiled
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.problem import Overrides
@@ -55,7 +56,7 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(address: int, job: int, count: int) -> None:
         usual(address, job, count)
-        found.append((ctypes.c_int64 * ProductJob.FIELDS).from_address(job)[ProductJob.SLOTS])
+        found.append((ctypes.c_int64 * JOB.size).from_address(job)[JobHead.SLOTS])
 
     monkeypatch.setattr(execution, "run_in_threads", counted)
     return found

@@ -10,8 +10,8 @@ from tests.support.ops.layers import WIDE
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
+from cotswold.kernels.compile import jobs
 from cotswold.kernels.machine.execution import LruCache, PreparedKernel
-from cotswold.kernels.maps import tasks
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.prepare import PreparedProduct
 from cotswold.kernels.products.problem import Problem
@@ -85,10 +85,10 @@ def test_the_second_step_of_a_stack_prepares_nothing(prepared: list[int]) -> Non
         )
 
     step()
-    products, passes = list(prepared), set(tasks.READY)
+    products, passes = list(prepared), set(jobs.READY)
     assert products and passes
     step()
-    assert prepared == products and set(tasks.READY) == passes
+    assert prepared == products and set(jobs.READY) == passes
 
 
 def test_of_what_was_prepared_the_last_used_are_kept() -> None:

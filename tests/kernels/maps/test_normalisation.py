@@ -10,7 +10,8 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels import available
-from cotswold.kernels.maps import normalisation, tasks
+from cotswold.kernels.compile import jobs
+from cotswold.kernels.maps import normalisation
 from cotswold.ops import contrast
 from cotswold.ops.pooling import workers
 
@@ -39,7 +40,7 @@ def test_maps_written_past_the_caches_have_the_same_bits(
 
     monkeypatch.setattr(normalisation.Normalisation, "_streams", noted)
     monkeypatch.setattr(normalisation, "STREAM_BYTES", 0)
-    tasks.READY.clear()
+    jobs.READY.clear()
     got = both(x, smoothing)
     assert streamed == [True, False, True]  # a map of means is read again at once
     assert all(torch.equal(one, other) for one, other in zip(got, expected, strict=True))

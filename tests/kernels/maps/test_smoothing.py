@@ -16,9 +16,10 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels import available
+from cotswold.kernels.compile import jobs
 from cotswold.kernels.machine import processor
 from cotswold.kernels.machine.execution import PreparedKernel
-from cotswold.kernels.maps import normalisation, tasks
+from cotswold.kernels.maps import normalisation
 from cotswold.kernels.maps import pooling as pool_kernels
 from cotswold.kernels.maps.pooling import pool
 from cotswold.ops import contrast, pooling
@@ -78,7 +79,7 @@ def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Divide small maps into tasks too, of few rows and few lanes."""
     for module in (pool_kernels, normalisation):
         monkeypatch.setattr(module, "LEAST_ROWS", 1)
-    monkeypatch.setattr(tasks, "SERIAL_BELOW", 0)
+    monkeypatch.setattr(jobs, "SERIAL_BELOW", 0)
     monkeypatch.setattr(normalisation, "CACHED_BYTES", 1)
     monkeypatch.setattr(pool_kernels, "BLOCK_BYTES", 64)
     monkeypatch.setattr(pool_kernels, "PART_COLUMNS", 3)
@@ -151,7 +152,7 @@ def test_outputs_that_go_past_the_caches_have_the_same_bits(
     call = calls(smoothed)[name]
     plain = call(x, y)
     monkeypatch.setattr(pool_kernels, "STREAMED_BYTES", 0)
-    tasks.READY.clear()
+    jobs.READY.clear()
     assert torch.equal(call(x, y), plain)
 
 

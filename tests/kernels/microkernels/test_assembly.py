@@ -17,8 +17,8 @@ from cotswold.kernels.maps import layout, max_pooling, normalisation, norms, poo
 from cotswold.kernels.maps.max_pooling import MaxPass
 from cotswold.kernels.maps.normalisation_rows import GRADIENT, MEASURE, NORMALISE
 from cotswold.kernels.maps.pooling_block import PENALTY, POOL, SLOPE, PoolConfig
-from cotswold.kernels.microkernels.driver import KINDS, write_kernel
-from cotswold.kernels.microkernels.tile import Tile, row_block_sizes
+from cotswold.kernels.microkernels.driver import write_kernel
+from cotswold.kernels.microkernels.kinds import KINDS, Tile, row_block_sizes
 from cotswold.kernels.microkernels.update import WIDEST
 from cotswold.kernels.products import autotune
 

@@ -16,7 +16,7 @@ from tests.support.ops.layers import WIDE
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.compile import code_cache, library
 from cotswold.kernels.machine.processor import Processor, this_processor
-from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.microkernels.kinds import Tile
 from cotswold.kernels.products import autotune, compiled
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.autotune import TuningKey

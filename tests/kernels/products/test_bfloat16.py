@@ -28,11 +28,10 @@ from cotswold.kernels import available
 from cotswold.kernels.compile import engine
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.microkernels import half_driver, half_units
-from cotswold.kernels.microkernels.driver import KINDS
 from cotswold.kernels.microkernels.half_driver import KINDS as PAIR_KINDS
 from cotswold.kernels.microkernels.half_driver import write_half_kernel
 from cotswold.kernels.microkernels.half_units import Units
-from cotswold.kernels.microkernels.tile import Tile, row_block_sizes
+from cotswold.kernels.microkernels.kinds import KINDS, Tile, row_block_sizes
 from cotswold.kernels.products import autotune
 from cotswold.kernels.products.problem import Overrides
 from cotswold.ops import batched

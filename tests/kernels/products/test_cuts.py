@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.microkernels.kinds import Tile
 from cotswold.kernels.operands import MapStrides
 from cotswold.kernels.products.plan import Blocking
 from cotswold.kernels.products.plans import outer_plan, step_plan

@@ -8,7 +8,7 @@ from tests.support.kernels.operations import DTYPES, bits, forced, operands, pro
 
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels.driver import PRODUCT
+from cotswold.kernels.microkernels.kinds import PRODUCT
 from cotswold.kernels.operands import MapStrides
 from cotswold.kernels.products import autotune, problem
 from cotswold.kernels.products import run as kernels

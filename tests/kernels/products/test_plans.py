@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.microkernels.job import Task
-from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.microkernels.job import TASK
+from cotswold.kernels.microkernels.kinds import Tile
 from cotswold.kernels.operands import MapStrides
 from cotswold.kernels.products import plans
 from cotswold.kernels.products.plan import Blocking, GemmPlan
@@ -84,6 +84,6 @@ def test_rows_at_any_distance_have_plans() -> None:
     plan = plans.product_plan(layer, images, apart, y, BLOCKING)
     even = plans.product_plan(layer, images, x, y, BLOCKING)
     rows, columns = np.divmod(np.arange(25), 5)
-    order, other = (np.argsort(one.tasks[:, Task.C]) for one in (plan, even))
-    assert plan.tasks[order, Task.B].tolist() == (rows * apart.row + columns * apart.column).tolist()
-    assert even.tasks[other, Task.B].tolist() == (rows * x.row + columns * x.column).tolist()
+    order, other = (np.argsort(one.tasks[:, TASK["c"]]) for one in (plan, even))
+    assert plan.tasks[order, TASK["b"]].tolist() == (rows * apart.row + columns * apart.column).tolist()
+    assert even.tasks[other, TASK["b"]].tolist() == (rows * x.row + columns * x.column).tolist()

@@ -10,7 +10,7 @@ from tests.support.kernels.operations import processors
 from tests.support.ops.layers import layers
 
 from cotswold.geometry import BlockLocal, Box, MapShape, Region, Window
-from cotswold.kernels.microkernels.driver import ADJOINT, PRODUCT
+from cotswold.kernels.microkernels.kinds import ADJOINT, PRODUCT
 from cotswold.kernels.operands import required_map_strides
 from cotswold.kernels.products import autotune
 from cotswold.kernels.products.problem import Problem

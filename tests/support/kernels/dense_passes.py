@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cotswold.kernels.dense import DenseJob, Layer, Operation, padded_lanes, partials_of
+from cotswold.kernels.dense import Layer, Operand, Operation, padded_lanes, partials_of
 
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "identity")
 PASSES = [
@@ -30,7 +30,7 @@ def layer(rows: int, lanes: int, apart: int) -> Layer:
     return Layer(rows, lanes, lanes + apart, lanes + apart, -0.9, 0.8)
 
 
-def operands(of: Layer, seed: int) -> dict[DenseJob, Tensor]:
+def operands(of: Layer, seed: int) -> dict[Operand, Tensor]:
     """Return random operands, with NaN between rows."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -42,10 +42,10 @@ def operands(of: Layer, seed: int) -> dict[DenseJob, Tensor]:
     classes = torch.full((padded_lanes(of.lanes),), -1, dtype=torch.int32)
     classes[: of.lanes] = torch.randint(of.rows, (of.lanes,), generator=generator)
     return {
-        DenseJob.SUMS: rows(),
-        DenseJob.OTHER: rows().tanh(),
-        DenseJob.BIASES: torch.randn(of.rows, generator=generator),
-        DenseJob.BIAS_GRADIENT: torch.randn(of.rows, generator=generator),
-        DenseJob.CLASSES: classes,
-        DenseJob.PARTIALS: torch.rand(partials_of(of).shape, generator=generator),
+        "sums": rows(),
+        "other": rows().tanh(),
+        "biases": torch.randn(of.rows, generator=generator),
+        "bias_gradient": torch.randn(of.rows, generator=generator),
+        "classes": classes,
+        "partials": torch.rand(partials_of(of).shape, generator=generator),
     }

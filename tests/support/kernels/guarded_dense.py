@@ -16,20 +16,20 @@ from tests.support.kernels.guarded import Guard
 from tests.support.kernels.operations import processors, same_bits
 from torch import Tensor
 
-from cotswold.kernels.dense import DenseJob, Layer, Operation, run
+from cotswold.kernels.dense import Layer, Operand, Operation, run
 from cotswold.kernels.products.problem import Overrides
 
-WRITTEN = (DenseJob.SUMS, DenseJob.BIAS_GRADIENT, DenseJob.PARTIALS)
+WRITTEN: tuple[Operand, ...] = ("sums", "bias_gradient", "partials")
 
 
 def run_between(what: Operation, of: Layer, how: Overrides, at_end: bool) -> None:
     """Run on ordinary and on guarded memory, with read-only inputs."""
     guard = Guard(at_end)
-    expected, placed = operands(of, 0), dict[DenseJob, Tensor]()
+    expected, placed = operands(of, 0), dict[Operand, Tensor]()
     for name, content in operands(of, 0).items():
         # the last row ends with its last lane
         used = content.flatten()[: (of.rows - 1) * of.pitch + of.lanes]
-        used = used if name in (DenseJob.SUMS, DenseJob.OTHER) else content.flatten()
+        used = used if name in ("sums", "other") else content.flatten()
         if name in WRITTEN:
             placed[name] = guard.numbers(used.numel(), used.dtype).copy_(used)
         else:
@@ -37,7 +37,7 @@ def run_between(what: Operation, of: Layer, how: Overrides, at_end: bool) -> Non
             placed[name] = guard.numbers(bits.numel(), torch.float32, bits).view(used.dtype)
     run(what, of, expected, how)
     run(what, of, placed, how)
-    for name in (DenseJob.SUMS, DenseJob.BIAS_GRADIENT):
+    for name in WRITTEN[:2]:
         assert same_bits(placed[name], expected[name].flatten()[: placed[name].numel()]), name
 
 

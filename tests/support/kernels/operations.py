@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal
 from cotswold.kernels.machine.processor import Processor, this_processor
-from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.microkernels.kinds import Tile
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides
 from cotswold.ops import images_last

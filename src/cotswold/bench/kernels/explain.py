@@ -81,7 +81,7 @@ def explained(shape: Shape) -> list[Explanation]:
             Explanation(shape.name, shape.images, product, "torch", kind, "", why, {}, None)
             for product in PRODUCTS
         ]
-    from cotswold.kernels.microkernels.driver import ADJOINT, OUTER, PRODUCT, PRODUCT_SMALL_BATCH
+    from cotswold.kernels.microkernels.kinds import ADJOINT, OUTER, PRODUCT, PRODUCT_SMALL_BATCH
     from cotswold.kernels.products import run
     from cotswold.kernels.products.cuts import round_up
     from cotswold.kernels.products.problem import lanes_of, processor_of

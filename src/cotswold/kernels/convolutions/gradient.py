@@ -17,17 +17,17 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import BYTES, Lanes
+from cotswold.kernels.compile.jobs import cached_kernel, prepare_kernel
 from cotswold.kernels.convolutions.write import (
     CHAIN_BYTES,
-    GradientJob,
-    GradientTile,
+    JOB,
+    TILE,
     shape_number,
     tile_limits,
     write_gradient,
 )
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor, this_processor
-from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel
 from cotswold.kernels.operands import MapStrides, name_of, pointer_of, required_map_strides
 from cotswold.kernels.products.cuts import split_evenly
 
@@ -43,6 +43,7 @@ FLOPS_A_THREAD = 2e6
 """Work per thread, at least."""
 TASKS_A_THREAD = 8
 """Tasks per thread, at least, so that no thread waits long for another."""
+TABLES = "parts", "tiles", "targets", "positions", "passes"
 
 Table = NDArray[np.int64]
 
@@ -203,18 +204,19 @@ def _prepare_gradient(
     least = TASKS_A_THREAD * threads if threads > 1 else 1
     count = min(len(tiles) - 1, max(least, -(-len(targets) // SUMS_MOST)))
     starts = np.arange(count + 1, dtype=np.int64) * (len(tiles) - 1) // count
-    most = int(np.diff(tiles[starts, GradientTile.SUM]).max())
+    most = int(np.diff(tiles[starts, TILE["sum"]]).max())
     chunks = -(-images // chains)
     block = max(1, STEPS // chunks)
     panel = block * chunks * chains * limits[1]
     tables = starts, tiles, targets, positions, passes
-    fields, job = np.zeros(GradientJob.FIELDS, np.int64), GradientJob
-    fields[JobHead.TASKS] = count
-    fields[job.PARTS : job.X_PITCH] = [table.ctypes.data for table in tables]
-    fields[job.X_PITCH] = strides.column if layer.input.channels == 1 else strides.channel
-    fields[job.DELTA_PITCH] = of_delta.channel
-    fields[job.COUNT :] = len(positions.reshape(-1, 2)), block, chunks, panel
-    operands = job.X, job.DELTA, job.GRADIENT
+    fields = JOB.fill(
+        count,
+        dict(zip(TABLES, (table.ctypes.data for table in tables), strict=True))
+        | {"x_pitch": strides.column if layer.input.channels == 1 else strides.channel}
+        | {"delta_pitch": of_delta.channel, "count": len(positions.reshape(-1, 2))}
+        | {"block": block, "chunks": chunks, "panel": panel},
+    )
+    operands = JOB.places("x", "delta", "gradient")
     return prepare_kernel(code, fields, operands, panel + most * chains, (dtype, threads), tables)
 
 

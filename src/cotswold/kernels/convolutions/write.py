@@ -18,7 +18,6 @@ with shorter vectors pass over a block several times, each time with other chain
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 
 from llvmlite import ir
 
@@ -32,52 +31,25 @@ from cotswold.kernels.compile.emit import (
     integer,
     loop,
 )
-from cotswold.kernels.maps.tasks import JobHead, max_int, tasks
+from cotswold.kernels.compile.jobs import Fields, JobFields, max_int, tasks
 
 CHAIN_BYTES = 64
 """Bytes of one element of every chain; it determines the bits of sums over images."""
-POSITION_FIELDS = 2
-"""Integers of a position: its offset in x and its offset in δ."""
-PASS_FIELDS = 2
-"""Integers of a pass over the images: whole vectors, lanes of one vector more."""
+POSITION = Fields("x", "delta")
+"""A position: its offsets in x and in δ."""
+PASS = Fields("whole", "rest")
+"""A pass over the images: whole vectors, lanes of one vector more."""
 GROUP = 4
 """Vectors addressed from one pointer: at 0, 1, 2 and 3 strides."""
+JOB = JobFields(
+    *("x", "delta", "gradient", "parts", "tiles", "targets", "positions", "passes"),
+    *("x_pitch", "delta_pitch", "count", "block", "chunks", "panel"),
+)
+TILE = Fields("shape", "x", "delta", "neurons", "first", "stop", "sum")
+"""A tile: its size, its operands, and the positions that read no padding above or below.
 
-
-class GradientJob(IntEnum):
-    """Fields of a job, after those of every job."""
-
-    X = JobHead.FIELDS
-    DELTA = 6
-    GRADIENT = 7
-    PARTS = 8
-    TILES = 9
-    TARGETS = 10
-    POSITIONS = 11
-    PASSES = 12
-    X_PITCH = 13
-    DELTA_PITCH = 14
-    COUNT = 15
-    BLOCK = 16
-    CHUNKS = 17
-    PANEL = 18
-    FIELDS = 19
-
-
-class GradientTile(IntEnum):
-    """Fields of a tile: its size, its operands, and the positions that read no padding above or below.
-
-    ``SUM`` is the number of its first sum; sums are ordered ``[tile][place][neuron]``.
-    """
-
-    SHAPE = 0
-    X = 1
-    DELTA = 2
-    NEURONS = 3
-    FIRST = 4
-    STOP = 5
-    SUM = 6
-    FIELDS = 7
+``sum`` is the number of its first sum; sums are ordered ``[tile][place][neuron]``.
+"""
 
 
 def tile_limits(isa: str) -> tuple[int, int]:
@@ -122,56 +94,57 @@ def _write_part(
     scratch: ir.Value,
 ) -> None:
     """Write a task: every tile of the part over a block of positions, then over the next block."""
-    b, fields, kind = w.b, GradientJob, GradientTile
+    b = w.b
     pack, finish = functions
-    part = w.slot(w.pointer_field(job, fields.PARTS), number)
+    part = w.slot(w.pointer_field(job, JOB["parts"]), number)
     first = w.field(part, 0)
     count = b.sub(w.field(part, 1), first)
-    tiles = w.slot(w.pointer_field(job, fields.TILES), b.mul(first, integer(kind.FIELDS)))
-    positions, chunks = w.field(job, fields.COUNT), w.field(job, fields.CHUNKS)
-    step, passes = w.field(job, fields.BLOCK), w.pointer_field(job, fields.PASSES)
-    delta_pitch = w.field(job, fields.DELTA_PITCH)
+    tiles = TILE.record(w, w.pointer_field(job, JOB["tiles"]), first)
+    positions, chunks = w.field(job, JOB["count"]), w.field(job, JOB["chunks"])
+    step, passes = w.field(job, JOB["block"]), w.pointer_field(job, JOB["passes"])
+    delta_pitch = w.field(job, JOB["delta_pitch"])
     line = CHAIN_BYTES // w.lanes.scalar_bytes
     # sums of the part: behind packed δ; the tile after the last tells their number
-    sums = w.element_pointer(scratch, w.field(job, fields.PANEL))
-    first_sum = w.field(tiles, kind.SUM)
-    end_sum = w.field(w.slot(tiles, b.mul(count, integer(kind.FIELDS))), kind.SUM)
+    sums = w.element_pointer(scratch, w.field(job, JOB["panel"]))
+    first_sum = w.field(tiles, TILE["sum"])
+    end_sum = w.field(TILE.record(w, tiles, count), TILE["sum"])
     with loop(w, b.mul(b.sub(end_sum, first_sum), integer(line)), step=w.lanes.count) as turn:
         w.store(w.element_pointer(sums, turn.index), w.lanes.zero)
     with loop(w, b.sdiv(b.sub(b.add(positions, step), integer(1)), step)) as block:
         begin = b.mul(block.index, step)
         end = w.min_int(b.add(begin, step), positions)
         with loop(w, count, integer(-1)) as turn:
-            tile = w.slot(tiles, b.mul(turn.index, integer(kind.FIELDS)))
-            delta, neurons = w.field(tile, kind.DELTA), w.field(tile, kind.NEURONS)
+            tile = TILE.record(w, tiles, turn.index)
+            delta, neurons = w.field(tile, TILE["delta"]), w.field(tile, TILE["neurons"])
             with b.if_then(b.icmp_signed("!=", delta, turn.values[0])):
-                places = w.slot(
-                    w.pointer_field(job, fields.POSITIONS), b.mul(begin, integer(POSITION_FIELDS))
-                )
-                source = w.element_pointer(w.pointer_field(job, fields.DELTA), delta)
+                places = POSITION.record(w, w.pointer_field(job, JOB["positions"]), begin)
+                source = w.element_pointer(w.pointer_field(job, JOB["delta"]), delta)
                 b.call(
                     pack, [places, b.sub(end, begin), source, delta_pitch, neurons, chunks, passes, scratch]
                 )
             turn.next = [delta]
-            top = max_int(w, begin, w.field(tile, kind.FIRST))
-            bottom = w.min_int(end, w.field(tile, kind.STOP))
+            top = max_int(w, begin, w.field(tile, TILE["first"]))
+            bottom = w.min_int(end, w.field(tile, TILE["stop"]))
             with b.if_then(b.icmp_signed("<", top, bottom)):
                 step_here = b.mul(b.mul(neurons, chunks), integer(line))
                 arguments = [
-                    w.slot(w.pointer_field(job, fields.POSITIONS), b.mul(top, integer(POSITION_FIELDS))),
+                    POSITION.record(w, w.pointer_field(job, JOB["positions"]), top),
                     b.sub(bottom, top),
-                    w.element_pointer(w.pointer_field(job, fields.X), w.field(tile, kind.X)),
-                    w.field(job, fields.X_PITCH),
+                    w.element_pointer(w.pointer_field(job, JOB["x"]), w.field(tile, TILE["x"])),
+                    w.field(job, JOB["x_pitch"]),
                     w.element_pointer(scratch, b.mul(b.sub(top, begin), step_here)),
                     step_here,
                     passes,
-                    w.element_pointer(sums, b.mul(b.sub(w.field(tile, kind.SUM), first_sum), integer(line))),
+                    w.element_pointer(
+                        sums, b.mul(b.sub(w.field(tile, TILE["sum"]), first_sum), integer(line))
+                    ),
                 ]
-                place = b.gep(table, [integer(0), w.field(tile, kind.SHAPE)], source_etype=table.value_type)
+                shape = w.field(tile, TILE["shape"])
+                place = b.gep(table, [integer(0), shape], source_etype=table.value_type)
                 signature = ir.FunctionType(VOID, [one.type for one in arguments])
                 b.call(b.load(place, typ=signature.as_pointer()), arguments)
-    targets = w.slot(w.pointer_field(job, fields.TARGETS), first_sum)
-    b.call(finish, [sums, b.sub(end_sum, first_sum), targets, w.pointer_field(job, fields.GRADIENT)])
+    targets = w.slot(w.pointer_field(job, JOB["targets"]), first_sum)
+    b.call(finish, [sums, b.sub(end_sum, first_sum), targets, w.pointer_field(job, JOB["gradient"])])
 
 
 def _write_finish(module: ir.Module, lanes: Lanes) -> ir.Function:
@@ -224,14 +197,14 @@ def _write_pack(module: ir.Module, lanes: Lanes) -> ir.Function:
     positions, count, delta, pitch, neurons, chunks, passes, target = function.args
     line = CHAIN_BYTES // lanes.scalar_bytes
     with loop(w, count) as along, loop(w, neurons) as down:
-        place = w.field(w.slot(positions, b.mul(along.index, integer(POSITION_FIELDS))), 1)
+        place = w.field(POSITION.record(w, positions, along.index), POSITION["delta"])
         source = w.element_pointer(w.element_pointer(delta, place), b.mul(down.index, pitch))
         first = b.add(b.mul(b.mul(along.index, chunks), neurons), down.index)
         out = w.element_pointer(target, b.mul(first, integer(line)))
         step = b.mul(neurons, integer(line))
         for number in range(line // lanes.count):
-            record = w.slot(passes, PASS_FIELDS * number)
-            whole, rest = w.field(record, 0), w.field(record, 1)
+            record = w.slot(passes, PASS.size * number)
+            whole, rest = PASS.load(w, record)
             here = w.element_pointer(source, number * lanes.count)
             there = w.element_pointer(out, number * lanes.count)
             with loop(w, whole, here, there) as turn:
@@ -268,8 +241,8 @@ def _write_pass(w: FunctionBuilder, places: int, neurons: int, number: int) -> l
     """Write a pass over all positions with the chains of one vector; return their sums."""
     b, lanes = w.b, w.lanes
     positions, count, x, x_pitch, delta, delta_step, passes, _ = w.function.args
-    record = w.slot(passes, PASS_FIELDS * number)
-    whole, rest = w.field(record, 0), w.field(record, 1)
+    record = w.slot(passes, PASS.size * number)
+    whole, rest = PASS.load(w, record)
     mask, is_part = w.lane_mask(rest), b.icmp_signed("!=", rest, integer(0))
     x, delta = (w.element_pointer(one, number * lanes.count) for one in (x, delta))
     line = CHAIN_BYTES // lanes.scalar_bytes
@@ -292,10 +265,10 @@ def _write_pass(w: FunctionBuilder, places: int, neurons: int, number: int) -> l
         return found
 
     with loop(w, count, *sums) as along:
-        position = w.slot(positions, b.mul(along.index, integer(POSITION_FIELDS)))
+        position = POSITION.record(w, positions, along.index)
         pointers = [w.element_pointer(delta, b.mul(along.index, delta_step))]
         if places:
-            pointers.append(w.element_pointer(x, w.field(position, 0)))
+            pointers.append(w.element_pointer(x, w.field(position, POSITION["x"])))
         for _ in range(GROUP, places, GROUP):
             pointers.append(w.element_pointer(pointers[-1], group))
         with loop(w, whole, *pointers, *along.values) as turn:

@@ -16,22 +16,23 @@ from torch import Tensor
 
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.jobs import bits, cached_kernel, prepare_kernel
 from cotswold.kernels.compile.self_test_reference import CURVES, ROUNDING, Array
-from cotswold.kernels.dense.write import CHAINS, GROUP, PARTIALS, DenseJob, Operation, write_pass
+from cotswold.kernels.dense.write import (
+    CHAINS,
+    GROUP,
+    JOB,
+    OPERANDS,
+    PARTIALS,
+    Operand,
+    Operation,
+    write_pass,
+)
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, bits, cached_kernel, prepare_kernel
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 
-OPERANDS = (
-    DenseJob.SUMS,
-    DenseJob.OTHER,
-    DenseJob.BIASES,
-    DenseJob.BIAS_GRADIENT,
-    DenseJob.CLASSES,
-    DenseJob.PARTIALS,
-)
 SERIAL_BELOW = 1 << 14
 """Elements below which other threads are not worth waking."""
 
@@ -62,12 +63,12 @@ def partials_of(layer: Layer) -> Tensor:
 
 
 def run(
-    what: Operation, layer: Layer, operands: Mapping[DenseJob, Tensor], overrides: Overrides = NO_OVERRIDES
+    what: Operation, layer: Layer, operands: Mapping[Operand, Tensor], overrides: Overrides = NO_OVERRIDES
 ) -> None:
     """Run a pass over float32 matrices, in place.
 
-    ``SUMS`` and ``OTHER`` are rows of lanes, ``BIASES`` and ``BIAS_GRADIENT`` one number per row, ``CLASSES``
-    int32 padded to whole vectors, ``PARTIALS`` the buffer of `partials_of`.
+    ``sums`` and ``other`` are rows of lanes, ``biases`` and ``bias_gradient`` one number per row, ``classes``
+    int32 padded to whole vectors, ``partials`` the buffer of `partials_of`.
     """
     processor, threads = processor_of(overrides), overrides.threads or torch.get_num_threads()
     threads = threads if layer.rows * layer.lanes >= SERIAL_BELOW else 1
@@ -85,14 +86,12 @@ def kernel(what: Operation, processor: Processor) -> int:
 
 
 def _prepared(address: int, layer: Layer, threads: int) -> PreparedKernel:
-    fields = np.zeros(DenseJob.FIELDS, np.int64)
-    fields[JobHead.TASKS] = -(-layer.rows // GROUP)
-    fields[DenseJob.ROWS : DenseJob.LOW] = (
-        *(layer.rows, layer.lanes, layer.pitch),
-        *(layer.other_pitch, padded_lanes(layer.lanes)),
+    fields = JOB.fill(
+        -(-layer.rows // GROUP),
+        {"rows": layer.rows, "lanes": layer.lanes, "pitch": layer.pitch, "other_pitch": layer.other_pitch}
+        | {"partial_pitch": padded_lanes(layer.lanes), "low": bits(layer.low), "high": bits(layer.high)},
     )
-    fields[DenseJob.LOW], fields[DenseJob.HIGH] = bits(layer.low), bits(layer.high)
-    return prepare_kernel(address, fields, OPERANDS, GROUP * CHAINS, ("float32", threads))
+    return prepare_kernel(address, fields, JOB.places(*OPERANDS), GROUP * CHAINS, ("float32", threads))
 
 
 def _passes_self_test(what: Operation, address: int) -> bool:

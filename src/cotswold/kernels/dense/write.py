@@ -11,13 +11,12 @@ vectors change a bit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Literal
+from typing import Literal, get_args
 
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I32, FunctionBuilder, Lanes, integer, loop
-from cotswold.kernels.maps.tasks import JobHead, Strip, number_field, strips, tasks
+from cotswold.kernels.compile.jobs import JobFields, Strip, number_field, strips, tasks
 from cotswold.kernels.microkernels.activation import write_activation, write_exp
 
 GROUP = 64
@@ -29,26 +28,11 @@ PARTIALS = 3
 LOWEST = -3.0e38
 """Less than every meaningful sum."""
 
+Operand = Literal["sums", "other", "biases", "bias_gradient", "classes", "partials"]
+"""Operands of a pass."""
+OPERANDS: tuple[Operand, ...] = get_args(Operand)
+JOB = JobFields(*OPERANDS, "rows", "lanes", "pitch", "other_pitch", "partial_pitch", "low", "high")
 Step = Literal["activate", "squared", "softmax", "softmax_slopes", "slope"]
-
-
-class DenseJob(IntEnum):
-    """Fields of a job, after those of every job."""
-
-    SUMS = JobHead.FIELDS
-    OTHER = 6
-    BIASES = 7
-    BIAS_GRADIENT = 8
-    CLASSES = 9
-    PARTIALS = 10
-    ROWS = 11
-    LANES = 12
-    PITCH = 13
-    OTHER_PITCH = 14
-    PARTIAL_PITCH = 15
-    LOW = 16
-    HIGH = 17
-    FIELDS = 18
 
 
 @dataclass(frozen=True)
@@ -101,20 +85,20 @@ class _Group:
         self.w, self.operation, self.chains = w, what, scratch
         b = w.b
         self.first = b.mul(number, integer(GROUP))
-        self.rows = w.min_int(integer(GROUP), b.sub(w.field(job, DenseJob.ROWS), self.first))
-        self.lanes, self.pitch = w.field(job, DenseJob.LANES), w.field(job, DenseJob.PITCH)
-        self.other_pitch = w.field(job, DenseJob.OTHER_PITCH)
-        self.sums = w.element_pointer(w.pointer_field(job, DenseJob.SUMS), b.mul(self.first, self.pitch))
+        self.rows = w.min_int(integer(GROUP), b.sub(w.field(job, JOB["rows"]), self.first))
+        self.lanes, self.pitch = w.field(job, JOB["lanes"]), w.field(job, JOB["pitch"])
+        self.other_pitch = w.field(job, JOB["other_pitch"])
+        self.sums = w.element_pointer(w.pointer_field(job, JOB["sums"]), b.mul(self.first, self.pitch))
         self.other = w.element_pointer(
-            w.pointer_field(job, DenseJob.OTHER), b.mul(self.first, self.other_pitch)
+            w.pointer_field(job, JOB["other"]), b.mul(self.first, self.other_pitch)
         )
-        self.biases = w.element_pointer(w.pointer_field(job, DenseJob.BIASES), self.first)
-        self.bias_gradient = w.element_pointer(w.pointer_field(job, DenseJob.BIAS_GRADIENT), self.first)
-        self.classes = w.pointer_field(job, DenseJob.CLASSES)
-        self.partial_pitch = w.field(job, DenseJob.PARTIAL_PITCH)
+        self.biases = w.element_pointer(w.pointer_field(job, JOB["biases"]), self.first)
+        self.bias_gradient = w.element_pointer(w.pointer_field(job, JOB["bias_gradient"]), self.first)
+        self.classes = w.pointer_field(job, JOB["classes"])
+        self.partial_pitch = w.field(job, JOB["partial_pitch"])
         skipped = b.mul(b.mul(number, integer(PARTIALS)), self.partial_pitch)
-        self.partials = w.element_pointer(w.pointer_field(job, DenseJob.PARTIALS), skipped)
-        self.low, self.high = (number_field(w, job, one) for one in (DenseJob.LOW, DenseJob.HIGH))
+        self.partials = w.element_pointer(w.pointer_field(job, JOB["partials"]), skipped)
+        self.low, self.high = (number_field(w, job, one) for one in (JOB["low"], JOB["high"]))
 
     def clear_rows(self) -> None:
         """Set the partial sums of all rows to 0."""

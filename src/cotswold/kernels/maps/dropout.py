@@ -17,13 +17,9 @@ from torch import Tensor
 
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer
-from cotswold.kernels.dropout_mask import Mask
-from cotswold.kernels.machine.execution import PreparedKernel
-from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import (
+from cotswold.kernels.compile.jobs import (
     JobFields,
     Strip,
-    Workers,
     bits,
     cached_kernel,
     loop_range,
@@ -33,6 +29,10 @@ from cotswold.kernels.maps.tasks import (
     tasks,
     threads_for,
 )
+from cotswold.kernels.dropout_mask import Mask
+from cotswold.kernels.machine.execution import PreparedKernel
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.tasks import Workers
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.warp.images import GOLDEN
 from cotswold.kernels.warp.vectors import I32Vectors

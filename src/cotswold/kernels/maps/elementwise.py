@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -20,19 +20,19 @@ from torch import Tensor
 
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
-from cotswold.kernels.compile.self_test_reference import Array
-from cotswold.kernels.machine.execution import PreparedKernel
-from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import (
+from cotswold.kernels.compile.jobs import (
     DOUBLE,
-    JobHead,
-    Workers,
+    JobFields,
     bits,
     cached_kernel,
     number_field,
     prepare_kernel,
     tasks,
 )
+from cotswold.kernels.compile.self_test_reference import Array
+from cotswold.kernels.machine.execution import PreparedKernel
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.tasks import Workers
 from cotswold.kernels.operands import pointer_of, required_map_strides
 
 CHAINS = {"float32": 32, "float64": 16}
@@ -138,19 +138,18 @@ PENALTY = Pass(
 )
 """The sum of ``p = sqrt(z² + ε)``; the second map becomes ``weight z / p``."""
 
-_IMAGES, _LINE, _GROUP, _SUMS, _OPERANDS = range(JobHead.FIELDS, JobHead.FIELDS + 5)
-"""Fields of a job: images, rows ``(x, channel)`` of a task and of a group, address of sums; then operands.
 
-A map has an address and strides of a row and of a channel, scales have an address, a number has its bits.
-"""
+@lru_cache
+def _names(kind: Pass) -> tuple[JobFields, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return the fields of a job, and the names of those of its maps, scales and numbers.
 
-
-def _fields(kind: Pass) -> tuple[list[int], list[int], list[int], int]:
-    """Return the fields of maps, scales and numbers, and the number of fields."""
-    scales = _OPERANDS + 3 * kind.maps
-    numbers = scales + kind.scales
-    end = numbers + kind.numbers
-    return [*range(_OPERANDS, scales, 3)], [*range(scales, numbers)], [*range(numbers, end)], end
+    ``line`` and ``group`` are the rows ``(x, channel)`` of a task and of a group, ``sums`` is an address.
+    """
+    maps, scales, numbers = (
+        tuple(f"{name}{i}" for i in range(count))
+        for name, count in (("map", kind.maps), ("scale", kind.scales), ("number", kind.numbers))
+    )
+    return JobFields("images", "line", "group", "sums", *scales, *numbers, maps=maps), maps, scales, numbers
 
 
 def write_pass(kind: Pass, lanes: Lanes, triple: str) -> ir.Module:
@@ -166,19 +165,23 @@ class _Task:
     """The code of one row of a map."""
 
     def __init__(self, kind: Pass, w: FunctionBuilder, job: ir.Value, number: ir.Value) -> None:
-        self.kind, self.w, self.job, self.number = kind, w, job, number
-        b, (maps, scales, numbers, _) = w.b, _fields(kind)
+        self.kind, self.w, self.number = kind, w, number
+        b, (fields, maps, scales, numbers) = w.b, _names(kind)
+        self.sums = w.pointer_field(job, fields["sums"])
         self.vectors = CHAINS[w.lanes.dtype] // w.lanes.count
-        self.images, self.line, self.group = (w.field(job, place) for place in (_IMAGES, _LINE, _GROUP))
+        self.images, self.line, self.group = (
+            w.field(job, place) for place in fields.places("images", "line", "group")
+        )
         self.maps = [
             w.element_pointer(w.pointer_field(job, place), b.mul(number, w.field(job, place + 1)))
-            for place in maps
+            for place in fields.places(*maps)
         ]
-        self.pitches = [w.field(job, place + 2) for place in maps]
+        self.pitches = [w.field(job, place + 3) for place in fields.places(*maps)]
         self.scales = [
-            w.element_pointer(w.pointer_field(job, place), b.mul(number, self.line)) for place in scales
+            w.element_pointer(w.pointer_field(job, place), b.mul(number, self.line))
+            for place in fields.places(*scales)
         ]
-        self.numbers = [number_field(w, job, place) for place in numbers]
+        self.numbers = [number_field(w, job, place) for place in fields.places(*numbers)]
 
     def write(self) -> None:
         """Generate all groups of the row, and store its sums."""
@@ -205,7 +208,7 @@ class _Task:
                     value = b.extract_element(chains[index * self.vectors + vector], integer(lane))
                     total = b.fadd(total, value)
             place = b.add(b.mul(self.number, integer(kind.sums)), integer(index))
-            b.store(total, b.gep(w.pointer_field(self.job, _SUMS), [place], source_etype=DOUBLE))
+            b.store(total, b.gep(self.sums, [place], source_etype=DOUBLE))
 
     def _row(self, row: ir.Value, sums: Values) -> Values:
         """Generate the images of a row: whole strips, then the vectors of the last strip that have images."""
@@ -301,16 +304,16 @@ def run(
 def _prepare(address: int, kind: Pass, maps: Sequence[Tensor], workers: Workers) -> PreparedKernel:
     """Prepare a pass by the kernel at an address; it runs on maps, scales, sums and numbers."""
     images, channels, height, width = maps[0].shape
-    places, scales, numbers, end = _fields(kind)
-    fields = np.zeros(end, np.int64)
-    fields[JobHead.TASKS] = height
-    fields[_IMAGES], fields[_LINE] = images, width * channels
-    fields[_GROUP] = max(1, GROUP_ELEMENTS // images)
-    for place, each in zip(places, maps, strict=True):
-        strides = required_map_strides(each)
-        fields[place + 1 : place + 3] = strides.row, strides.channel
+    fields, names, scales, numbers = _names(kind)
+    job = fields.fill(
+        height,
+        {"images": images, "line": width * channels, "group": max(1, GROUP_ELEMENTS // images)},
+        dict(zip(names, map(required_map_strides, maps), strict=True)),
+    )
     count = 1 if maps[0].numel() < SERIAL_BELOW else workers.threads
-    return prepare_kernel(address, fields, (*places, *scales, _SUMS, *numbers), 0, (workers.dtype, count))
+    return prepare_kernel(
+        address, job, fields.places(*names, *scales, "sums", *numbers), 0, (workers.dtype, count)
+    )
 
 
 def _passes_self_test(kind: Pass, dtype: str, processor: Processor, address: int) -> bool:

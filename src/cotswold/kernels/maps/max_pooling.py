@@ -21,16 +21,10 @@ from torch import Tensor
 
 from cotswold.geometry import Window
 from cotswold.kernels.compile import library, self_test_reference
-from cotswold.kernels.compile.emit import VOID, FunctionBuilder, Lanes, declare, integer, loop
-from cotswold.kernels.compile.self_test_reference import Array
-from cotswold.kernels.machine.execution import PreparedKernel
-from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import (
-    BYTES,
+from cotswold.kernels.compile.emit import BYTES, VOID, FunctionBuilder, Lanes, declare, integer, loop
+from cotswold.kernels.compile.jobs import (
     JobFields,
-    JobMap,
     Strip,
-    Workers,
     cached_kernel,
     loop_range,
     max_int,
@@ -39,6 +33,10 @@ from cotswold.kernels.maps.tasks import (
     tasks,
     threads_for,
 )
+from cotswold.kernels.compile.self_test_reference import Array
+from cotswold.kernels.machine.execution import PreparedKernel
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.tasks import JobMap, Workers
 from cotswold.kernels.operands import NOWHERE, pointer_of, required_map_strides
 
 VECTORS = 4

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.compile import library, self_test_reference
-from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.emit import BYTES, Lanes
+from cotswold.kernels.compile.jobs import bits, cached_kernel, prepare_kernel, threads_for
 from cotswold.kernels.compile.self_test_reference import Array
 from cotswold.kernels.machine.execution import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
@@ -31,14 +32,7 @@ from cotswold.kernels.maps.normalisation_rows import (
     ContrastKind,
     scratch_elements,
 )
-from cotswold.kernels.maps.tasks import (
-    BYTES,
-    Workers,
-    bits,
-    cached_kernel,
-    prepare_kernel,
-    threads_for,
-)
+from cotswold.kernels.maps.tasks import Workers
 from cotswold.kernels.operands import pointer_of, required_map_strides
 
 TASKS_A_THREAD = 2

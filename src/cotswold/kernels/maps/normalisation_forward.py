@@ -16,6 +16,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
+from cotswold.kernels.compile.jobs import Strip, loop_range, max_int, strips, tasks
 from cotswold.kernels.maps.normalisation_rows import (
     VECTORS,
     ContrastKind,
@@ -24,7 +25,7 @@ from cotswold.kernels.maps.normalisation_rows import (
     late_rows,
     part_of,
 )
-from cotswold.kernels.maps.tasks import JobMap, Strip, loop_range, max_int, strips, tasks
+from cotswold.kernels.maps.tasks import JobMap
 
 
 def write_forward(kind: ContrastKind, lanes: Lanes, size: int, triple: str) -> ir.Module:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import FunctionBuilder, integer, loop
-from cotswold.kernels.maps.tasks import JobFields, JobMap, Strip, max_int, number_field, range_length
+from cotswold.kernels.compile.jobs import JobFields, Strip, max_int, number_field, range_length
+from cotswold.kernels.maps.tasks import JobMap
 
 VECTORS = 2
 """Vectors of images processed at a time."""

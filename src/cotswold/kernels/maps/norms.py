@@ -17,13 +17,8 @@ import torch
 from llvmlite import ir
 
 from cotswold.kernels.compile import library, self_test_reference
-from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
-from cotswold.kernels.compile.self_test_reference import ROUNDING
-from cotswold.kernels.machine.execution import LINE, PreparedKernel
-from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.normalisation_rows import stream
-from cotswold.kernels.maps.tasks import (
-    BYTES,
+from cotswold.kernels.compile.emit import BYTES, FunctionBuilder, Lanes, integer, loop
+from cotswold.kernels.compile.jobs import (
     JobFields,
     Strip,
     cached_kernel,
@@ -32,6 +27,10 @@ from cotswold.kernels.maps.tasks import (
     tasks,
     threads_for,
 )
+from cotswold.kernels.compile.self_test_reference import ROUNDING
+from cotswold.kernels.machine.execution import LINE, PreparedKernel
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.normalisation_rows import stream
 from cotswold.kernels.operands import pointer_of
 
 VECTORS = 4

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.compile import library, self_test_reference
-from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.emit import BYTES, Lanes
+from cotswold.kernels.compile.jobs import bits, cached_kernel, prepare_kernel, threads_for
 from cotswold.kernels.compile.self_test_reference import Array
 from cotswold.kernels.machine.execution import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.pooling_block import JOB, PENALTY, POOL, SLOPE, PoolConfig, PoolKind
 from cotswold.kernels.maps.pooling_walk import scratch_elements, write_pooling
-from cotswold.kernels.maps.tasks import BYTES, Workers, bits, cached_kernel, prepare_kernel, threads_for
+from cotswold.kernels.maps.tasks import Workers
 from cotswold.kernels.operands import MapStrides, pointer_of, required_map_strides
 
 TASKS_A_THREAD = 4

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import FunctionBuilder, integer
-from cotswold.kernels.maps.tasks import JobFields, JobMap, Strip, number_field, up_to_power
+from cotswold.kernels.compile.jobs import JobFields, Strip, number_field, up_to_power
+from cotswold.kernels.maps.tasks import JobMap
 
 JOB = JobFields(
     *("lanes", "blocks", "block", "parts", "part_rows", "column_parts", "part_columns"),

@@ -23,6 +23,7 @@ from functools import partial
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I32, I64, FunctionBuilder, Lanes, integer, loop
+from cotswold.kernels.compile.jobs import Strip, range_length, tasks
 from cotswold.kernels.machine.execution import LINE
 from cotswold.kernels.maps.pooling_block import (
     JOB,
@@ -33,7 +34,6 @@ from cotswold.kernels.maps.pooling_block import (
     Values,
     ring_rows,
 )
-from cotswold.kernels.maps.tasks import Strip, range_length, tasks
 
 
 def scratch_elements(kind: PoolKind, config: PoolConfig, lanes: int, block: int, columns: int) -> int:

@@ -8,62 +8,18 @@ tiles of lanes, tiles of rows. The part of B that a tile of lanes needs stays in
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, Lanes, integer, loop
-from cotswold.kernels.microkernels.activation import ACTIVATIONS
-from cotswold.kernels.microkernels.job import ProductJob, Task
+from cotswold.kernels.compile.jobs import tasks
+from cotswold.kernels.microkernels.job import ENTRY, JOB, LANE_TILE, ROW_TILE, TASK
+from cotswold.kernels.microkernels.kinds import ProductKind, Tile, row_block_sizes
 from cotswold.kernels.microkernels.panels import panel_offset, write_height, write_panels
-from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile, TileConfig, row_block_sizes, write_tile
+from cotswold.kernels.microkernels.tile import write_tile
 from cotswold.kernels.microkernels.transpose import write_transpose
 from cotswold.kernels.microkernels.update import WIDEST, write_update
-
-ROW_TILE_FIELDS = 3
-"""Integers of a tile of rows: first row in the offsets, index of its height, offset of its A."""
-LANE_TILE_FIELDS = 3
-"""Integers of a tile of lanes: first lane, variant, lanes in the last vector."""
-
-
-@dataclass(frozen=True)
-class ProductKind:
-    """Work of a kernel around its tiles.
-
-    ``a_rows_adjacent``, ``epilogue``: see `tile.TileConfig`. ``panels``: if the job says so, A is packed once
-    per k-block, which is then one entry. ``pack_b``: first pack B into scratch by transposing the neurons of
-    one map, or of two if the job has a second B. ``unpack_c``: C goes to scratch and is transposed to its
-    map afterwards. ``update``: C is a gradient in scratch that updates the filters.
-    """
-
-    name: str
-    a_rows_adjacent: bool
-    pack_b: bool = False
-    unpack_c: bool = False
-    update: bool = False
-    epilogue: str = ""
-    panels: bool = False
-
-    @property
-    def tile_config(self) -> TileConfig:
-        """Layout of its tiles."""
-        return TileConfig(self.a_rows_adjacent, self.epilogue)
-
-
-PRODUCT = ProductKind("product", a_rows_adjacent=True, panels=True)
-PRODUCT_SMALL_BATCH = ProductKind("product_small_batch", a_rows_adjacent=True, unpack_c=True)
-ADJOINT = ProductKind("adjoint", a_rows_adjacent=False)
-OUTER = ProductKind("outer", a_rows_adjacent=False, pack_b=True)
-STEP = ProductKind("step", a_rows_adjacent=False, pack_b=True, update=True)
-PRODUCT_WITH_EPILOGUE = {
-    name: ProductKind(f"product_{name}", a_rows_adjacent=True, epilogue=name, panels=True)
-    for name in ACTIVATIONS
-}
-KINDS = {
-    kind.name: kind
-    for kind in (PRODUCT, PRODUCT_SMALL_BATCH, ADJOINT, OUTER, STEP, *PRODUCT_WITH_EPILOGUE.values())
-}
 
 
 def write_kernel(kind: ProductKind, lanes: Lanes, tile: Tile, triple: str) -> ir.Module:
@@ -71,41 +27,22 @@ def write_kernel(kind: ProductKind, lanes: Lanes, tile: Tile, triple: str) -> ir
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}_{tile}")
     module.triple = triple
     tiles = _write_tiles(module, kind, lanes, tile)
-    write_work(
-        module, lanes, lambda w, job, task, scratch: _write_task(w, kind, tile, tiles, job, task, scratch)
-    )
+    with tasks(module, lanes, JOB["claim"]) as (w, job, number, scratch):
+        task = TASK.record(w, w.pointer_field(job, JOB["task_table"]), number)
+        _write_task(w, kind, tile, tiles, job, task, scratch)
     return module
 
 
-def write_work(
-    module: ir.Module,
-    lanes: Lanes,
-    write_task: Callable[[FunctionBuilder, ir.Value, ir.Value, ir.Value], None],
-) -> None:
-    """Generate ``work(job)``; ``write_task`` generates the code of one task."""
-    function = ir.Function(module, ir.FunctionType(VOID, [POINTER]), "work")
-    w = FunctionBuilder(function, lanes)
-    (job,) = function.args
-    slot = w.b.atomic_rmw("add", w.slot(job, ProductJob.SLOTS), integer(1), "monotonic")
-    scratch = w.element_pointer(
-        w.pointer_field(job, ProductJob.SCRATCH), w.b.mul(slot, w.field(job, ProductJob.SLOT_SIZE))
+def task_tables(w: FunctionBuilder, job: ir.Value, task: ir.Value) -> tuple[ir.Value, ...]:
+    """Addresses of a task's entries, tiles of lanes and tiles of rows."""
+    return tuple(
+        table.record(w, w.pointer_field(job, JOB[name]), w.field(task, TASK[field]))
+        for table, name, field in (
+            (ENTRY, "entries", "entry"),
+            (LANE_TILE, "lane_tiles", "lane_tile"),
+            (ROW_TILE, "row_tiles", "row_tile"),
+        )
     )
-    count, claim = w.field(job, ProductJob.TASK_COUNT), w.field(job, ProductJob.CLAIM)
-    again, done = function.append_basic_block("again"), function.append_basic_block("done")
-    taken = function.append_basic_block("taken")
-    w.b.branch(again)
-    w.b.position_at_end(again)
-    first = w.b.atomic_rmw("add", w.slot(job, ProductJob.NEXT), claim, "monotonic")
-    w.b.cbranch(w.b.icmp_signed("<", first, count), taken, done)
-    w.b.position_at_end(taken)
-    here = w.min_int(claim, w.b.sub(count, first))
-    with loop(w, here) as turn:
-        number = w.b.add(first, turn.index)
-        task = w.slot(w.pointer_field(job, ProductJob.TASKS), w.b.mul(number, integer(Task.FIELDS)))
-        write_task(w, job, task, scratch)
-    w.b.branch(again)
-    w.b.position_at_end(done)
-    w.b.ret_void()
 
 
 def _write_tiles(module: ir.Module, kind: ProductKind, lanes: Lanes, tile: Tile) -> ir.GlobalVariable:
@@ -132,28 +69,28 @@ def _write_task(
     task: ir.Value,
     scratch: ir.Value,
 ) -> None:
-    b, c = w.pointer_field(job, ProductJob.B), w.pointer_field(job, ProductJob.C)
-    b_pitch, pitch = w.field(job, ProductJob.B_PITCH), w.field(job, ProductJob.SCRATCH_PITCH)
+    b, c = w.pointer_field(job, JOB["b"]), w.pointer_field(job, JOB["c"])
+    b_pitch, pitch = w.field(job, JOB["b_pitch"]), w.field(job, JOB["scratch_pitch"])
     b_first, c_first = (
-        w.element_pointer(b, w.field(task, Task.B)),
-        w.element_pointer(c, w.field(task, Task.C)),
+        w.element_pointer(b, w.field(task, TASK["b"])),
+        w.element_pointer(c, w.field(task, TASK["c"])),
     )
-    offsets = w.pointer_field(job, ProductJob.OFFSETS)
-    lanes, images = w.field(task, Task.LANES), w.field(job, ProductJob.IMAGES)
-    neurons = w.slot(offsets, w.field(task, Task.NEURON))
+    offsets = w.pointer_field(job, JOB["offsets"])
+    lanes, images = w.field(task, TASK["lanes"]), w.field(job, JOB["images"])
+    neurons = w.slot(offsets, w.field(task, TASK["neuron"]))
     transpose = write_transpose(w.function.module, w.lanes)
     if kind.pack_b:
         w.b.call(transpose, [b_first, neurons, lanes, images, scratch, pitch, integer(0)])
-        second = w.pointer_field(job, ProductJob.SECOND_B)
+        second = w.pointer_field(job, JOB["second_b"])
         there = w.b.icmp_unsigned("!=", w.b.ptrtoint(second, I64), integer(0))
         with w.b.if_then(there):
-            from_second = w.element_pointer(second, w.field(task, Task.B))
+            from_second = w.element_pointer(second, w.field(task, TASK["b"]))
             below = w.element_pointer(scratch, w.b.mul(images, pitch))
             w.b.call(transpose, [from_second, neurons, lanes, images, below, pitch, integer(0)])
         b_first, b_pitch = scratch, pitch
     target = scratch if kind.unpack_c else c_first
     if kind.update:
-        target = w.element_pointer(scratch, w.field(job, ProductJob.GRADIENT))
+        target = w.element_pointer(scratch, w.field(job, JOB["gradient"]))
         _write_zeros(w, job, task, target)
     _write_tiled(w, kind, tile, tiles, job, task, (b_first, b_pitch, target), scratch)
     if kind.update:
@@ -164,8 +101,8 @@ def _write_task(
 
 def _write_zeros(w: FunctionBuilder, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
     """Write zeros to the gradient if a field reaches into the padding, which no tile writes."""
-    with w.b.if_then(w.b.icmp_signed("!=", w.field(task, Task.PADDED), integer(0))):
-        size = w.b.mul(w.field(job, ProductJob.FILTER_ROWS), w.field(job, ProductJob.SCRATCH_PITCH))
+    with w.b.if_then(w.b.icmp_signed("!=", w.field(task, TASK["padded"]), integer(0))):
+        size = w.b.mul(w.field(job, JOB["filter_rows"]), w.field(job, JOB["scratch_pitch"]))
         with loop(w, size, step=w.lanes.count) as turn:
             w.store(w.element_pointer(gradient, turn.index), w.lanes.zero)
 
@@ -173,13 +110,13 @@ def _write_zeros(w: FunctionBuilder, job: ir.Value, task: ir.Value, gradient: ir
 def _write_updates(w: FunctionBuilder, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
     """Update the filters of the task's neurons, some vectors at a time."""
     functions = write_update(w.function.module, w.lanes)
-    build, widest, fields = w.b, WIDEST * w.lanes.count, ProductJob
-    place = w.field(task, Task.C)
+    build, widest = w.b, WIDEST * w.lanes.count
+    place = w.field(task, TASK["c"])
     filters, momentum = (
-        w.element_pointer(w.pointer_field(job, one), place) for one in (fields.FILTERS, fields.MOMENTUM)
+        w.element_pointer(w.pointer_field(job, one), place) for one in JOB.places("filters", "momentum")
     )
-    norms = w.element_pointer(w.pointer_field(job, ProductJob.NORMS), w.field(task, Task.NORM))
-    count = w.field(task, Task.LANES)
+    norms = w.element_pointer(w.pointer_field(job, JOB["norms"]), w.field(task, TASK["norm"]))
+    count = w.field(task, TASK["lanes"])
     with loop(w, count, step=widest) as turn:
         here = w.min_int(build.sub(count, turn.index), integer(widest))
         vectors = build.sdiv(build.add(here, integer(w.lanes.count - 1)), integer(w.lanes.count))
@@ -187,13 +124,13 @@ def _write_updates(w: FunctionBuilder, job: ir.Value, task: ir.Value, gradient: 
         arguments = [
             w.element_pointer(filters, turn.index),
             w.element_pointer(momentum, turn.index),
-            w.field(job, ProductJob.FILTER_PITCH),
+            w.field(job, JOB["filter_pitch"]),
             w.element_pointer(gradient, turn.index),
-            w.field(job, ProductJob.SCRATCH_PITCH),
+            w.field(job, JOB["scratch_pitch"]),
             w.element_pointer(norms, turn.index),
-            w.field(job, ProductJob.FILTER_ROWS),
+            w.field(job, JOB["filter_rows"]),
             last,
-            w.pointer_field(job, ProductJob.CONSTANTS),
+            w.pointer_field(job, JOB["constants"]),
         ]
         for number, function in enumerate(functions, 1):
             with build.if_then(build.icmp_signed("==", vectors, integer(number))):
@@ -212,25 +149,14 @@ def _write_tiled(
 ) -> None:
     """Loops over k-blocks of entries, tiles of lanes, tiles of rows; ``operands``: B, its stride, and C."""
     build, (b, b_pitch, c) = w.b, operands
-    a = w.element_pointer(w.pointer_field(job, ProductJob.A), w.field(task, Task.A))
-    fields = ProductJob
-    a_pitch, k_block = w.field(job, fields.A_PITCH), w.field(job, fields.K_BLOCK)
-    added_to = w.field(job, ProductJob.ACCUMULATE)
-    offsets = w.slot(w.pointer_field(job, ProductJob.OFFSETS), w.field(task, Task.OFFSET))
-    entry_size = integer(ENTRY_FIELDS)
-    entries = w.slot(
-        w.pointer_field(job, ProductJob.ENTRIES), build.mul(w.field(task, Task.ENTRY), entry_size)
-    )
-    count = w.field(task, Task.ENTRIES)
-    lane_tiles, row_tiles = (
-        w.slot(w.pointer_field(job, table), build.mul(w.field(task, field), integer(size)))
-        for table, field, size in (
-            (ProductJob.LANE_TILES, Task.LANE_TILE, LANE_TILE_FIELDS),
-            (ProductJob.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
-        )
-    )
+    a = w.element_pointer(w.pointer_field(job, JOB["a"]), w.field(task, TASK["a"]))
+    a_pitch, k_block = w.field(job, JOB["a_pitch"]), w.field(job, JOB["k_block"])
+    added_to = w.field(job, JOB["accumulate"])
+    offsets = w.slot(w.pointer_field(job, JOB["offsets"]), w.field(task, TASK["offset"]))
+    entries, lane_tiles, row_tiles = task_tables(w, job, task)
+    count = w.field(task, TASK["entries"])
     biases = (
-        w.element_pointer(w.pointer_field(job, fields.BIASES), w.field(task, Task.NORM))
+        w.element_pointer(w.pointer_field(job, JOB["biases"]), w.field(task, TASK["norm"]))
         if kind.epilogue
         else None
     )
@@ -239,20 +165,20 @@ def _write_tiled(
     with loop(w, at_least_one) as part:
         first = build.mul(part.index, k_block)
         here = w.min_int(k_block, build.sub(count, first))
-        now = w.slot(entries, build.mul(first, entry_size))
+        now = ENTRY.record(w, entries, first)
         final = build.icmp_signed("==", build.add(part.index, integer(1)), at_least_one)
         panels = (
             _write_copies(w, kind, tile, job, task, (a, a_pitch, now, row_tiles), scratch)
             if kind.panels
             else None
         )
-        with loop(w, w.field(task, Task.LANE_TILES)) as across:
-            record = w.slot(lane_tiles, build.mul(across.index, integer(LANE_TILE_FIELDS)))
-            lane, variant, last = (w.field(record, i) for i in range(LANE_TILE_FIELDS))
+        with loop(w, w.field(task, TASK["lane_tiles"])) as across:
+            record = LANE_TILE.record(w, lane_tiles, across.index)
+            lane, variant, last = LANE_TILE.load(w, record)
             b_here, c_here = w.element_pointer(b, lane), w.element_pointer(c, lane)
-            with loop(w, w.field(task, Task.ROW_TILES)) as down:
-                record = w.slot(row_tiles, build.mul(down.index, integer(ROW_TILE_FIELDS)))
-                row, height, a_offset = (w.field(record, i) for i in range(ROW_TILE_FIELDS))
+            with loop(w, w.field(task, TASK["row_tiles"])) as down:
+                record = ROW_TILE.record(w, row_tiles, down.index)
+                row, height, a_offset = ROW_TILE.load(w, record)
                 if kind.update:
                     _write_fetches(w, tile, job, task, row, lane)
                 number = build.add(build.mul(height, integer(tile.vectors + 1)), variant)
@@ -312,31 +238,31 @@ def _write_copies(
 ) -> _Panels:
     """Pack A of a k-block, if the job says so."""
     a, a_pitch, entry, row_tiles = k_block
-    copied = w.b.icmp_signed("!=", w.field(job, ProductJob.PANELS), integer(0))
+    copied = w.b.icmp_signed("!=", w.field(job, JOB["panels"]), integer(0))
     entry, row_tiles = (w.b.select(copied, one, job) for one in (entry, row_tiles))  # there may be none
-    skipped, k = w.field(entry, 0), w.field(entry, 2)
+    skipped, k = w.field(entry, ENTRY["a"]), w.field(entry, ENTRY["k"])
     function = w.function.module.globals.get("panels")
     if function is None:
-        function = write_panels(w.function.module, w.lanes, tile, ROW_TILE_FIELDS)
+        function = write_panels(w.function.module, w.lanes, tile)
     with w.b.if_then(copied):
         w.b.call(
             function,
-            [w.element_pointer(a, skipped), a_pitch, k, row_tiles, w.field(task, Task.ROW_TILES), scratch],
+            [w.element_pointer(a, skipped), a_pitch, k, row_tiles, w.field(task, TASK["row_tiles"]), scratch],
         )
-    return _Panels(copied, scratch, w.field(row_tiles, ROW_TILE_FIELDS - 1), k, skipped)
+    return _Panels(copied, scratch, w.field(row_tiles, ROW_TILE["a"]), k, skipped)
 
 
 def _next_tile(
     w: FunctionBuilder, task: ir.Value, row_tiles: ir.Value, across: ir.Value, down: ir.Value, a: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
     """Distance to A of the next tile of rows, and 1 if that tile is in the next k-block, else 0."""
-    count, one = w.field(task, Task.ROW_TILES), integer(1)
+    count, one = w.field(task, TASK["row_tiles"]), integer(1)
     following = w.b.add(down, one)
     last = w.b.icmp_signed("==", following, count)
     number = w.b.select(last, integer(0), following)
-    record = w.slot(row_tiles, w.b.mul(number, integer(ROW_TILE_FIELDS)))
-    towards = w.b.sub(w.field(record, ROW_TILE_FIELDS - 1), a)
-    end = w.b.icmp_signed("==", w.b.add(across, one), w.field(task, Task.LANE_TILES))
+    record = ROW_TILE.record(w, row_tiles, number)
+    towards = w.b.sub(w.field(record, ROW_TILE["a"]), a)
+    end = w.b.icmp_signed("==", w.b.add(across, one), w.field(task, TASK["lane_tiles"]))
     return towards, w.b.zext(w.b.and_(last, end), I64)
 
 
@@ -344,9 +270,9 @@ def _write_fetches(
     w: FunctionBuilder, tile: Tile, job: ir.Value, task: ir.Value, row: ir.Value, lane: ir.Value
 ) -> None:
     """Prefetch the filters and momentum that the next tile's result updates."""
-    pitch = w.field(job, ProductJob.FILTER_PITCH)
-    start = w.b.add(w.b.add(w.field(task, Task.C), lane), w.b.mul(row, pitch))
-    for table in (ProductJob.FILTERS, ProductJob.MOMENTUM):
+    pitch = w.field(job, JOB["filter_pitch"])
+    start = w.b.add(w.b.add(w.field(task, TASK["c"]), lane), w.b.mul(row, pitch))
+    for table in JOB.places("filters", "momentum"):
         base = w.element_pointer(w.pointer_field(job, table), start)
         for i in range(tile.rows):
             line = w.element_pointer(base, w.b.mul(pitch, integer(i)))

@@ -18,7 +18,8 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, integer, loop
-from cotswold.kernels.microkernels.driver import LANE_TILE_FIELDS, ROW_TILE_FIELDS, ProductKind, write_work
+from cotswold.kernels.compile.jobs import tasks
+from cotswold.kernels.microkernels.driver import task_tables
 from cotswold.kernels.microkernels.half_tile import LaneTile, RowTile, UnitTileConfig, write_half_tile
 from cotswold.kernels.microkernels.half_units import (
     UNIT_NUMBERS,
@@ -29,8 +30,9 @@ from cotswold.kernels.microkernels.half_units import (
     write_packing_transposed,
     write_widening,
 )
-from cotswold.kernels.microkernels.job import ProductJob, Task
-from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, LINE_BYTES, Tile, row_block_sizes
+from cotswold.kernels.microkernels.job import ENTRY, JOB, LANE_TILE, ROW_TILE, TASK
+from cotswold.kernels.microkernels.kinds import ProductKind, Tile, row_block_sizes
+from cotswold.kernels.microkernels.tile import LINE_BYTES
 
 KINDS = ("product", "product_small_batch", "adjoint", "outer")
 """Kinds of kernels that support half precision."""
@@ -41,7 +43,6 @@ LANE_TILES = 4
 PANEL_ROWS = 128
 """Approximate rows of A packed at a time."""
 _UNITS_A_LINE = LINE_BYTES // 4
-_FIELD_A, _FIELD_B = 0, 1
 
 
 def chunk(units: Units) -> int:
@@ -91,8 +92,8 @@ def scratch(
     """
     if not len(tables[0]):
         return 0, 0, 0, 0
-    entries, tiles = (int(tables[0][:, one].max()) for one in (Task.ENTRIES, Task.ROW_TILES))
-    longest = int(tables[1][:, 2].max(initial=0))
+    entries, tiles = (int(tables[0][:, one].max()) for one in (TASK["entries"], TASK["row_tiles"]))
+    longest = int(tables[1][:, ENTRY["k"]].max(initial=0))
     rows = min(chunk, entries) * -(-longest // units.k)
     at_once, lanes = _lane_tiles(kind, units), units.lanes
     packed_b = at_once * (rows + lanes) * tile.vectors * lanes * UNIT_NUMBERS
@@ -113,11 +114,9 @@ def write_half_kernel(kind: ProductKind, units: Units, tile: Tile, triple: str) 
     module = ir.Module(f"{kind.name}_{units.dtype}_{tile}")
     module.triple = triple
     functions = _Functions(module, kind, units, tile)
-    write_work(
-        module,
-        units.numbers,
-        lambda w, job, task, scratch: _Task(w, functions, kind, tile, job, task, scratch).write(),
-    )
+    with tasks(module, units.numbers, JOB["claim"]) as (w, job, number, scratch):
+        task = TASK.record(w, w.pointer_field(job, JOB["task_table"]), number)
+        _Task(w, functions, kind, tile, job, task, scratch).write()
     return module
 
 
@@ -177,32 +176,25 @@ class _Task:
         self.w, self.functions, self.kind, self.tile = w, functions, kind, tile
         self.units, self.lanes = functions.units, functions.units.lanes
         self.job, self.task, self.packed_b = job, task, scratch
-        self.packed_a = w.element_pointer(scratch, w.field(job, ProductJob.PACKED_A))
-        self.sums = w.element_pointer(scratch, w.field(job, ProductJob.SUMS))
+        self.packed_a = w.element_pointer(scratch, w.field(job, JOB["packed_a"]))
+        self.sums = w.element_pointer(scratch, w.field(job, JOB["sums"]))
         self.a, self.b, self.c = (
             w.element_pointer(w.pointer_field(job, operand), w.field(task, place))
-            for operand, place in ((ProductJob.A, Task.A), (ProductJob.B, Task.B), (ProductJob.C, Task.C))
+            for operand, place in ((JOB["a"], TASK["a"]), (JOB["b"], TASK["b"]), (JOB["c"], TASK["c"]))
         )
         if kind.unpack_c:
-            self.map, self.c = self.c, w.element_pointer(scratch, w.field(job, ProductJob.GRADIENT))
-        self.a_pitch, self.b_pitch = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.B_PITCH)
-        table = w.pointer_field(job, ProductJob.OFFSETS)
-        self.offsets = w.slot(table, w.field(task, Task.OFFSET))
-        self.neurons = w.slot(table, w.field(task, Task.NEURON))
-        self.entries, self.lane_tiles, self.row_tiles = (
-            w.slot(w.pointer_field(job, one), w.b.mul(w.field(task, field), integer(size)))
-            for one, field, size in (
-                (ProductJob.ENTRIES, Task.ENTRY, ENTRY_FIELDS),
-                (ProductJob.LANE_TILES, Task.LANE_TILE, LANE_TILE_FIELDS),
-                (ProductJob.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
-            )
-        )
+            self.map, self.c = self.c, w.element_pointer(scratch, w.field(job, JOB["gradient"]))
+        self.a_pitch, self.b_pitch = w.field(job, JOB["a_pitch"]), w.field(job, JOB["b_pitch"])
+        table = w.pointer_field(job, JOB["offsets"])
+        self.offsets = w.slot(table, w.field(task, TASK["offset"]))
+        self.neurons = w.slot(table, w.field(task, TASK["neuron"]))
+        self.entries, self.lane_tiles, self.row_tiles = task_tables(w, job, task)
 
     def write(self) -> None:
         """Generate the loops over groups of tiles of lanes and over chunks of entries."""
         w, task = self.w, self.task
-        count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, ProductJob.K_BLOCK)
-        tiles, at_once = w.field(task, Task.LANE_TILES), _lane_tiles(self.kind, self.units)
+        count, chunk = w.field(task, TASK["entries"]), w.field(self.job, JOB["k_block"])
+        tiles, at_once = w.field(task, TASK["lane_tiles"]), _lane_tiles(self.kind, self.units)
         chunks = w.b.sdiv(w.b.sub(w.b.add(count, chunk), integer(1)), chunk)
         chunks = w.b.select(w.b.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
         with loop(w, tiles, step=at_once) as group, loop(w, chunks) as part:
@@ -210,7 +202,7 @@ class _Task:
             self.tiles_at_once = w.min_int(integer(at_once), w.b.sub(tiles, group.index))
             first = w.b.mul(part.index, chunk)
             self.entries_in_chunk = w.min_int(chunk, w.b.sub(count, first))
-            self.chunk_entries = w.slot(self.entries, w.b.mul(first, integer(ENTRY_FIELDS)))
+            self.chunk_entries = ENTRY.record(w, self.entries, first)
             self.part_index = part.index
             last_one = w.b.icmp_signed("==", w.b.add(part.index, integer(1)), chunks)
             self.final = w.b.zext(last_one, I64)
@@ -227,12 +219,10 @@ class _Task:
     def _write_scatter(self) -> None:
         """Transpose C from scratch, lanes last, to its map, rows last, one element at a time."""
         w = self.w
-        pitch = w.field(self.job, ProductJob.SCRATCH_PITCH)
-        with loop(w, w.field(self.task, Task.LANES)) as lanes:
+        pitch = w.field(self.job, JOB["scratch_pitch"])
+        with loop(w, w.field(self.task, TASK["lanes"])) as lanes:
             place = w.element_pointer(self.map, w.field(self.neurons, lanes.index))
-            with loop(
-                w, w.field(self.job, ProductJob.IMAGES), w.element_pointer(self.c, lanes.index)
-            ) as rows:
+            with loop(w, w.field(self.job, JOB["images"]), w.element_pointer(self.c, lanes.index)) as rows:
                 number = w.b.load(rows.values[0], typ=w.lanes.scalar, align=2)
                 w.b.store(number, w.element_pointer(place, rows.index), align=2)
                 rows.next = [w.element_pointer(rows.values[0], pitch)]
@@ -240,11 +230,11 @@ class _Task:
     def _lane_tile(self, number: ir.Value) -> LaneTile:
         """Return a tile of lanes, numbered from the first of the group."""
         w = self.w
-        place = w.b.mul(w.b.add(self.group, number), integer(LANE_TILE_FIELDS))
-        lane, variant, last = (w.field(w.slot(self.lane_tiles, place), i) for i in range(LANE_TILE_FIELDS))
+        record = LANE_TILE.record(w, self.lane_tiles, w.b.add(self.group, number))
+        lane, variant, last = LANE_TILE.load(w, record)
         vectors = w.min_int(w.b.add(variant, integer(1)), integer(self.tile.vectors))
         # A starts where the packed B of a whole group ends
-        size = w.b.sdiv(w.field(self.job, ProductJob.PACKED_A), integer(_lane_tiles(self.kind, self.units)))
+        size = w.b.sdiv(w.field(self.job, JOB["packed_a"]), integer(_lane_tiles(self.kind, self.units)))
         return LaneTile(
             number, lane, variant, last, vectors, w.element_pointer(self.packed_b, w.b.mul(number, size))
         )
@@ -253,7 +243,7 @@ class _Task:
         w, pitch = self.w, self.w.b.mul(tile.vectors, integer(self.lanes))
         if self.functions.transposed is None:
             source = w.element_pointer(self.b, tile.lane)
-            self._write_pack(_FIELD_B, source, self.b_pitch, tile.vectors, tile.last, tile.packed, pitch)
+            self._write_pack("b", source, self.b_pitch, tile.vectors, tile.last, tile.packed, pitch)
             return
         lanes = w.b.add(w.b.sub(pitch, integer(self.lanes)), tile.last)
         places = w.slot(self.neurons, tile.lane)
@@ -262,7 +252,7 @@ class _Task:
 
     def _write_pack(
         self,
-        field: int,
+        field: str,
         source: ir.Value,
         pitch: ir.Value,
         vectors: ir.Value,
@@ -273,7 +263,7 @@ class _Task:
         arguments = [
             self.chunk_entries,
             self.entries_in_chunk,
-            integer(field),
+            integer(ENTRY[field]),
             source,
             pitch,
             last,
@@ -294,7 +284,7 @@ class _Task:
         w = self.w
         with loop(w, self.tiles_at_once) as across:
             lanes = self._lane_tile(across.index)
-            with loop(w, w.field(self.task, Task.ROW_TILES)) as down:
+            with loop(w, w.field(self.task, TASK["row_tiles"])) as down:
                 rows = self._row_tile(down.index)
                 operands = [
                     self.chunk_entries,
@@ -306,7 +296,7 @@ class _Task:
 
     def _write_panels(self) -> None:
         """The same with A packed or widened first, some tiles of rows at a time."""
-        w, count = self.w, self.w.field(self.task, Task.ROW_TILES)
+        w, count = self.w, self.w.field(self.task, TASK["row_tiles"])
         with loop(w, count, step=_panel_tiles(self.tile)) as panel:
             here = w.min_int(integer(_panel_tiles(self.tile)), w.b.sub(count, panel.index))
             first, size = self._row_tile(panel.index).a, self.tile.rows * WIDENED_PITCH
@@ -352,23 +342,23 @@ class _Task:
             last = w.b.sub(left, w.b.mul(w.b.sub(vectors, integer(1)), integer(self.lanes)))
             source = w.element_pointer(self.a, w.b.add(first, turn.index))
             out, pitch = unit_at(w, self.packed_a, turn.index), integer(_panel_pitch(self.tile))
-            turn.next = [self._write_pack(_FIELD_A, source, self.a_pitch, vectors, last, out, pitch)]
+            turn.next = [self._write_pack("a", source, self.a_pitch, vectors, last, out, pitch)]
         return turn.values[0]
 
     def _next_a(self) -> ir.Value:
         """Address of A after this chunk, in this task or the next; only for prefetches."""
         w = self.w
-        last = w.slot(
-            self.chunk_entries, w.b.mul(w.b.sub(self.entries_in_chunk, integer(1)), integer(ENTRY_FIELDS))
-        )
+        last = ENTRY.record(w, self.chunk_entries, w.b.sub(self.entries_in_chunk, integer(1)))
         # without an entry, any memory may be read as one
         record = w.b.select(w.b.icmp_signed(">", self.entries_in_chunk, integer(0)), last, self.task)
-        return w.element_pointer(self.a, w.b.add(w.field(record, 0), w.field(record, 3)))
+        return w.element_pointer(
+            self.a, w.b.add(w.field(record, ENTRY["a"]), w.field(record, ENTRY["ahead"]))
+        )
 
     def _row_tile(self, number: ir.Value) -> RowTile:
         w = self.w
-        record = w.slot(self.row_tiles, w.b.mul(number, integer(ROW_TILE_FIELDS)))
-        return RowTile(number, *(w.field(record, i) for i in range(ROW_TILE_FIELDS)))
+        record = ROW_TILE.record(w, self.row_tiles, number)
+        return RowTile(number, *ROW_TILE.load(w, record))
 
     def _write_any_tile(
         self, lanes: LaneTile, rows: RowTile, operands: list[ir.Value], fresh: list[ir.Value]
@@ -390,7 +380,7 @@ class _Task:
     ) -> None:
         w = self.w
         which = w.b.add(w.b.mul(rows.height, integer(self.tile.vectors + 1)), lanes.variant)
-        before = w.b.mul(lanes.number, w.field(self.task, Task.ROW_TILES))
+        before = w.b.mul(lanes.number, w.field(self.task, TASK["row_tiles"]))
         size = integer(self.tile.rows * self.tile.vectors * self.lanes)
         sums = unit_at(w, self.sums, w.b.mul(w.b.add(before, rows.number), size))
         arguments = [*operands, lanes.packed, w.element_pointer(self.b, lanes.lane), self.b_pitch]

@@ -17,7 +17,9 @@ from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, integer, loop
 from cotswold.kernels.microkernels.half_units import Units, unit_at
-from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, GROUP, LINE_BYTES, TermSum, Tile, TileConfig
+from cotswold.kernels.microkernels.job import ENTRY
+from cotswold.kernels.microkernels.kinds import Tile, TileConfig
+from cotswold.kernels.microkernels.tile import GROUP, LINE_BYTES, TermSum
 
 _NUMBERS_A_LINE = LINE_BYTES // 2
 
@@ -156,14 +158,14 @@ class _Walk:
         steps = [w.b.mul(a_pitch, integer(i)) for i in range(GROUP)]
         with loop(w, count, a, b, *sums) as entry:
             begin, here, *rest = entry.values
-            record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
-            k = w.field(record, 2)
-            groups = [begin if config.packed else w.element_pointer(a, w.field(record, 0))]
+            record = ENTRY.record(w, entries, entry.index)
+            k = w.field(record, ENTRY["k"])
+            groups = [begin if config.packed else w.element_pointer(a, w.field(record, ENTRY["a"]))]
             if not config.a_rows_adjacent:
                 for _ in range(GROUP, self.shape.rows, GROUP):
                     groups.append(self._after(groups[-1], w.b.mul(a_pitch, integer(GROUP))))
             if not config.a_rows_adjacent and not config.packed:
-                ahead = w.field(record, 3)
+                ahead = w.field(record, ENTRY["ahead"])
                 with loop(w, k, step=_NUMBERS_A_LINE) as line:
                     for row in range(self.shape.rows):
                         w.prefetch_l1(
@@ -172,7 +174,7 @@ class _Walk:
                             )
                         )
             together = 1 if config.a_rows_adjacent or config.packed else 2
-            first = w.element_pointer(source, w.field(record, 1))
+            first = w.element_pointer(source, w.field(record, ENTRY["b"]))
             with loop(w, w.b.sdiv(k, integer(together)), first, here, *groups, *rest) as turn:
                 there, here, *rest = turn.values
                 now, rest = rest[: len(groups)], rest[len(groups) :]

@@ -27,7 +27,7 @@ from cotswold.kernels.compile.emit import (
     loop,
 )
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels.tile import ENTRY_FIELDS
+from cotswold.kernels.microkernels.job import ENTRY
 from cotswold.kernels.microkernels.transpose import transposed
 
 UNIT_NUMBERS = 2
@@ -261,9 +261,9 @@ def write_packing(module: ir.Module, units: Units, vectors: int) -> ir.Function:
             w.b.store(value, unit_at(w, to, v * lanes), align=4)
 
     with loop(w, count, integer(0), out) as entry:
-        record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
+        record = ENTRY.record(w, entries, entry.index)
         first = w.element_pointer(source, w.field(record, field))
-        k = w.field(record, 2)
+        k = w.field(record, ENTRY["k"])
         whole, odd = w.b.sdiv(k, integer(units.k)), w.b.srem(k, integer(units.k))
         here, to, left = first, entry.values[1], whole
         for at_once in (ROWS_PER_ITERATION, 1):
@@ -299,9 +299,9 @@ def write_widening(module: ir.Module, units: Units) -> ir.Function:
     entries, count, source, pitch, rows, out = function.args
     w, lanes = FunctionBuilder(function, units.numbers), units.lanes
     with loop(w, count, integer(0)) as entry:
-        record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
-        first, k = w.element_pointer(source, w.field(record, 0)), w.field(record, 2)
-        ahead, whole = w.field(record, 3), w.b.sdiv(k, integer(lanes))
+        record = ENTRY.record(w, entries, entry.index)
+        first, k = w.element_pointer(source, w.field(record, ENTRY["a"])), w.field(record, ENTRY["k"])
+        ahead, whole = w.field(record, ENTRY["ahead"]), w.b.sdiv(k, integer(lanes))
         odd = w.b.srem(k, integer(lanes))
         with loop(w, rows, first, unit_at(w, out, entry.values[0])) as row:
             with loop(w, whole, *row.values) as turn:
@@ -336,8 +336,8 @@ def write_packing_transposed(module: ir.Module, units: Units) -> ir.Function:
     w, square = FunctionBuilder(function, units.numbers), units.lanes
     last = w.b.sub(lanes, integer(1))
     with loop(w, count, out) as entry:
-        record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
-        first, k = w.element_pointer(source, w.field(record, 0)), w.field(record, 2)
+        record = ENTRY.record(w, entries, entry.index)
+        first, k = w.element_pointer(source, w.field(record, ENTRY["a"])), w.field(record, ENTRY["k"])
         rows = w.b.sdiv(w.b.add(k, integer(units.k - 1)), integer(units.k))
         with loop(w, lanes, step=square) as across, loop(w, rows, step=square) as down:
             at_k = w.b.mul(down.index, integer(units.k))

@@ -13,7 +13,8 @@ from __future__ import annotations
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, Lanes, integer, loop
-from cotswold.kernels.microkernels.tile import Tile, row_block_sizes
+from cotswold.kernels.microkernels.job import ROW_TILE
+from cotswold.kernels.microkernels.kinds import Tile, row_block_sizes
 
 PANEL_GAP = 16
 """Elements between two panels."""
@@ -28,11 +29,10 @@ def write_height(w: FunctionBuilder, tile: Tile, number: ir.Value) -> ir.Value:
     return found
 
 
-def write_panels(module: ir.Module, lanes: Lanes, tile: Tile, tile_fields: int) -> ir.Function:
+def write_panels(module: ir.Module, lanes: Lanes, tile: Tile) -> ir.Function:
     """``panels(source, pitch, k, tiles, count, out)``: pack the A of each tile of rows to one panel.
 
-    ``tiles`` is the table of `driver`: a tile's first row, index of its height, offset of its A. See
-    `panel_offset` for the addresses of panels.
+    ``tiles`` is a table of `ROW_TILE`. See `panel_offset` for the addresses of panels.
     """
     function = ir.Function(
         module, ir.FunctionType(VOID, [POINTER, I64, I64, POINTER, I64, POINTER]), "panels"
@@ -41,10 +41,13 @@ def write_panels(module: ir.Module, lanes: Lanes, tile: Tile, tile_fields: int) 
     function.attributes.add("noinline")
     source, pitch, k, tiles, count, out = function.args
     w = FunctionBuilder(function, lanes)
-    origin = w.field(tiles, tile_fields - 1)
+    origin = w.field(tiles, ROW_TILE["a"])
     with loop(w, count, tiles) as row_tile:
         (record,) = row_tile.values
-        height, first = write_height(w, tile, w.field(record, 1)), w.field(record, tile_fields - 1)
+        height, first = (
+            write_height(w, tile, w.field(record, ROW_TILE["height"])),
+            w.field(record, ROW_TILE["a"]),
+        )
         panel = w.element_pointer(out, panel_offset(w, first, origin, k, row_tile.index))
         parts = range(0, tile.rows, lanes.count)
         masks = [w.lane_mask(_positive(w, w.b.sub(height, integer(begin)))) for begin in parts]
@@ -55,7 +58,7 @@ def write_panels(module: ir.Module, lanes: Lanes, tile: Tile, tile_fields: int) 
                     w.element_pointer(to, begin), w.masked_load(w.element_pointer(here, begin), mask), mask
                 )
             turn.next = [w.element_pointer(here, pitch), w.element_pointer(to, height)]
-        row_tile.next = [w.slot(record, tile_fields)]
+        row_tile.next = [w.slot(record, ROW_TILE.size)]
     w.b.ret_void()
     return function
 

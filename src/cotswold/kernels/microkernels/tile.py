@@ -14,7 +14,6 @@ The chain starts at 0 and is added to C at its end, for any tile.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -29,41 +28,13 @@ from cotswold.kernels.compile.emit import (
     loop,
 )
 from cotswold.kernels.microkernels.activation import write_activation
+from cotswold.kernels.microkernels.job import ENTRY
+from cotswold.kernels.microkernels.kinds import Tile, TileConfig
 
-ENTRY_FIELDS = 4
-"""Integers of an entry: its offset in A, its offset in B, its k, and its prefetch distance in A."""
 LINE_BYTES = 64
 """Bytes of a cache line."""
 GROUP = 4
 """Rows addressed from one pointer: at 0, 1, 2 and 3 strides of A."""
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Size of a tile, or of the largest tile of a kernel: rows and vectors."""
-
-    rows: int
-    vectors: int
-
-    def __str__(self) -> str:
-        return f"{self.rows}x{self.vectors}"
-
-
-@dataclass(frozen=True)
-class TileConfig:
-    """Layout of A, and the epilogue of a tile.
-
-    ``a_rows_adjacent``: rows of A are contiguous and k is a stride apart; else k is contiguous.
-    ``epilogue``: the activation of the complete sums, after a bias per row is added; '' for none.
-    """
-
-    a_rows_adjacent: bool
-    epilogue: str = ""
-
-
-def row_block_sizes(tile: Tile) -> tuple[int, ...]:
-    """Heights of a kernel's tiles, its own and smaller ones, so that few tiles cover any number of rows."""
-    return tuple(sorted({tile.rows, *(h for h in (8, 4, 2, 1) if h < tile.rows)}, reverse=True))
 
 
 def write_tile(
@@ -106,10 +77,13 @@ def write_tile(
 
     terms = TermSum(w, shape, config, load, (a_pitch, b_pitch, next_pitch))
     with loop(w, count, *[lanes.zero] * len(flat)) as entry:
-        record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
-        first_a, first_b = w.element_pointer(a, w.field(record, 0)), w.element_pointer(b, w.field(record, 1))
-        ahead = w.b.add(towards, w.b.mul(onward, w.field(record, 3)))
-        entry.next = terms.write(first_a, first_b, w.field(record, 2), ahead, entry.values)
+        record = ENTRY.record(w, entries, entry.index)
+        first_a, first_b = (
+            w.element_pointer(a, w.field(record, ENTRY["a"])),
+            w.element_pointer(b, w.field(record, ENTRY["b"])),
+        )
+        ahead = w.b.add(towards, w.b.mul(onward, w.field(record, ENTRY["ahead"])))
+        entry.next = terms.write(first_a, first_b, w.field(record, ENTRY["k"]), ahead, entry.values)
 
     def put(row: int, v: int, value: ir.Value) -> None:
         if mask and v == shape.vectors - 1:

@@ -22,7 +22,7 @@ from functools import lru_cache
 from cotswold.files import MalformedError, parse_object, take
 from cotswold.kernels.compile import code_cache, engine
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.microkernels.kinds import Tile
 from cotswold.kernels.products import compiled
 
 SECONDS_MOST = 1.5

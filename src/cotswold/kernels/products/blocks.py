@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.geometry import BlockLocal, Region, Window
-from cotswold.kernels.microkernels.job import Task
+from cotswold.kernels.microkernels.job import TASK
 from cotswold.kernels.operands import MapStrides
 from cotswold.kernels.products.plan import Table
 
@@ -26,7 +26,7 @@ def fields_along(window: Window, extent: int) -> tuple[Table, Table, Table]:
 
 def empty_tasks(count: int) -> Table:
     """Return ``count`` tasks with all fields 0."""
-    return np.zeros((count, Task.FIELDS), np.int64)
+    return np.zeros((count, TASK.size), np.int64)
 
 
 def neuron_offsets(layer: BlockLocal, y: MapStrides) -> Table:
@@ -97,10 +97,10 @@ def repeat_tasks(
     for lane_first, lane_count, lane, lanes in lane_ranges:
         for row_first, row_count in row_ranges:
             part = base.copy()
-            part[:, Task.ROW_TILE], part[:, Task.ROW_TILES] = row_first, row_count
-            part[:, Task.LANE_TILE], part[:, Task.LANE_TILES] = lane_first, lane_count
-            part[:, Task.LANES] = lanes
-            part[:, Task.NEURON] += lane
+            part[:, TASK["row_tile"]], part[:, TASK["row_tiles"]] = row_first, row_count
+            part[:, TASK["lane_tile"]], part[:, TASK["lane_tiles"]] = lane_first, lane_count
+            part[:, TASK["lanes"]] = lanes
+            part[:, TASK["neuron"]] += lane
             found.append(part)
     # parts of a block are adjacent, because they share its operands
-    return np.stack(found, 1).reshape(-1, Task.FIELDS)
+    return np.stack(found, 1).reshape(-1, TASK.size)

@@ -17,10 +17,10 @@ from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.self_test_reference import ROUNDING, Array
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels.driver import KINDS, ProductKind, write_kernel
+from cotswold.kernels.microkernels.driver import write_kernel
 from cotswold.kernels.microkernels.half_driver import write_half_kernel
 from cotswold.kernels.microkernels.half_units import Units
-from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.microkernels.kinds import KINDS, ProductKind, Tile
 from cotswold.kernels.operands import HALVES, pointer_of, required_map_strides
 from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepare_product, run_step
 from cotswold.kernels.products.problem import Problem, lanes_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cotswold.kernels.microkernels.tile import Tile, row_block_sizes
+from cotswold.kernels.microkernels.kinds import Tile, row_block_sizes
 from cotswold.kernels.products.plan import Blocking, Tables
 
 K_BLOCK = 256

@@ -9,14 +9,14 @@ multiples of it. So a plan is made once, in these units, and scaled for each bat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.kernels.microkernels.job import ProductJob, Task
-from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile
+from cotswold.kernels.microkernels.job import ENTRY, JOB
+from cotswold.kernels.microkernels.kinds import Tile
 from cotswold.kernels.operands import MapStrides
 
 Table = NDArray[np.int64]
@@ -52,21 +52,23 @@ class GemmPlan:
         tables = self.tasks, self.entries, self.row_tiles, self.lane_tiles, self.offsets
         return sum(table.nbytes for table in tables)
 
-    def job(self) -> Table:
-        """Return a job without operands that points to all tables, which must outlive it."""
-        found = np.zeros(ProductJob.FIELDS, np.int64)
-        for name, table in (
-            (ProductJob.TASKS, self.tasks),
-            (ProductJob.ENTRIES, self.entries),
-            (ProductJob.ROW_TILES, self.row_tiles),
-            (ProductJob.LANE_TILES, self.lane_tiles),
-            (ProductJob.OFFSETS, self.offsets),
-        ):
-            found[name] = table.ctypes.data
-        found[ProductJob.K_BLOCK] = self.k_block
-        found[ProductJob.SLOT_SIZE], found[ProductJob.SCRATCH_PITCH] = self.scratch_size, self.scratch_pitch
-        found[ProductJob.GRADIENT] = self.gradient
-        return found
+    def job(self, tasks: int, values: Mapping[str, int]) -> Table:
+        """Return a job of some tasks without operands that points to all tables, which must outlive it."""
+        tables = {
+            "task_table": self.tasks,
+            "entries": self.entries,
+            "row_tiles": self.row_tiles,
+            "lane_tiles": self.lane_tiles,
+            "offsets": self.offsets,
+        }
+        values = {name: table.ctypes.data for name, table in tables.items()} | {
+            "k_block": self.k_block,
+            "SLOT_SIZE": self.scratch_size,
+            "scratch_pitch": self.scratch_pitch,
+            "gradient": self.gradient,
+            **values,
+        }
+        return JOB.fill(tasks, values)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class MapOffsets:
     offsets of tiles of rows are.
     """
 
-    task: Task
+    task: int
     entry: tuple[int, ...] = ()
     offsets: int = 0
     row_tiles: bool = False
@@ -154,7 +156,7 @@ class Tables:
         """Return the tables as a plan."""
         return GemmPlan(
             np.ascontiguousarray(tasks, np.int64),
-            np.concatenate([np.zeros((0, ENTRY_FIELDS), np.int64), *self.entries]),
+            np.concatenate([np.zeros((0, ENTRY.size), np.int64), *self.entries]),
             table_of(self.row_tiles),
             table_of(self.lane_tiles),
             np.concatenate(self.offsets).astype(np.int64),

@@ -16,7 +16,7 @@ import numpy as np
 
 from cotswold.geometry import BlockLocal, Region, Window
 from cotswold.kernels.machine.execution import LruCache
-from cotswold.kernels.microkernels.job import Task
+from cotswold.kernels.microkernels.job import TASK
 from cotswold.kernels.operands import MapStrides
 from cotswold.kernels.products.blocks import (
     Blocks,
@@ -72,7 +72,7 @@ def _of_layer(make: Maker, layer: BlockLocal, x: MapStrides, y: MapStrides, *oth
 def _with_images_in_lanes(plan: GemmPlan, images: int, blocking: Blocking) -> GemmPlan:
     """Return the plan with its tiles of lanes, the same for all tasks."""
     tiles = table_of(list(lane_cuts(images, blocking)))
-    plan.tasks[:, Task.LANE_TILES], plan.tasks[:, Task.LANES] = len(tiles), images
+    plan.tasks[:, TASK["lane_tiles"]], plan.tasks[:, TASK["lanes"]] = len(tiles), images
     return replace(plan, lane_tiles=tiles)
 
 
@@ -118,14 +118,14 @@ def _product_of_layer(
     for seen, by, bx in blocks.classes():
         a, b, k = field_entries(layer, seen, x)
         part = empty_tasks(len(by))
-        part[:, Task.ENTRIES] = len(k)
-        part[:, Task.ENTRY] = tables.add_entries(a, b, k, 0 if tied else layer.fan_in * layer.neurons)
-        part[:, Task.A], part[:, Task.B] = blocks.filters(by, bx), blocks.fields(by, bx, x)
-        part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
-        part[:, Task.NORM] = blocks.norms(by, bx)
+        part[:, TASK["entries"]] = len(k)
+        part[:, TASK["entry"]] = tables.add_entries(a, b, k, 0 if tied else layer.fan_in * layer.neurons)
+        part[:, TASK["a"]], part[:, TASK["b"]] = blocks.filters(by, bx), blocks.fields(by, bx, x)
+        part[:, TASK["c"]], part[:, TASK["offset"]] = blocks.outputs(by, bx, y), offset
+        part[:, TASK["norm"]] = blocks.norms(by, bx)
         tasks.append(repeat_tasks(part, rows, [(0, 0, 0, 0)]))
     plan = tables.plan(np.concatenate(tasks), k_block_of(layer.x.size * layer.input.channels))
-    return UnitPlan(plan, MapOffsets(Task.B, (1,)), MapOffsets(Task.C, offsets=layer.neurons))
+    return UnitPlan(plan, MapOffsets(TASK["b"], (1,)), MapOffsets(TASK["c"], offsets=layer.neurons))
 
 
 def small_batch_plan(
@@ -143,7 +143,7 @@ def small_batch_plan(
     """
     plan = _of_layer(_small_batch_of_layer, layer, x, y, blocking, only, tied)
     tiles = table_of([(r, h, r) for r, h in row_cuts(images, blocking.tile)])
-    plan.tasks[:, Task.ROW_TILES] = len(tiles)
+    plan.tasks[:, TASK["row_tiles"]] = len(tiles)
     offsets = np.arange(images, dtype=np.int64) * plan.scratch_pitch
     return replace(
         plan,
@@ -166,15 +166,15 @@ def _small_batch_of_layer(
         entry = tables.add_entries(a, b, k, layer.x.stride * x.column)
         for first, count, lane, width in lanes:
             part = empty_tasks(len(by))
-            part[:, Task.ENTRY], part[:, Task.ENTRIES] = entry, len(k)
-            part[:, Task.A], part[:, Task.B] = blocks.fields(by, bx, x), blocks.filters(by, bx) + lane
+            part[:, TASK["entry"]], part[:, TASK["entries"]] = entry, len(k)
+            part[:, TASK["a"]], part[:, TASK["b"]] = blocks.fields(by, bx, x), blocks.filters(by, bx) + lane
             # offsets of images in scratch follow those of the neurons
-            part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), tables.length
-            part[:, Task.NEURON] = neurons
+            part[:, TASK["c"]], part[:, TASK["offset"]] = blocks.outputs(by, bx, y), tables.length
+            part[:, TASK["neuron"]] = neurons
             tasks.append(repeat_tasks(part, [(0, 0)], [(first, count, lane, width)]))
     k_block = k_block_of(layer.x.size * layer.input.channels)
     plan = tables.plan(np.concatenate(tasks), k_block, round_up(layer.neurons, blocking.lanes))
-    return UnitPlan(plan, MapOffsets(Task.A, (0, 3)), MapOffsets(Task.C, offsets=layer.neurons))
+    return UnitPlan(plan, MapOffsets(TASK["a"], (0, 3)), MapOffsets(TASK["c"], offsets=layer.neurons))
 
 
 def _cut_by_windows(window: Window, extent: int, cuts: tuple[int, ...]) -> Table:
@@ -254,16 +254,16 @@ def _adjoint_of_layer(
     grid_y, grid_x = grid_y[meant], grid_x[meant]
     kind = kind_y[grid_y] * len(broad) + kind_x[grid_x]
     part = empty_tasks(len(kind))
-    part[:, Task.ENTRY : Task.ENTRIES + 1] = np.array(entries, np.int64)[kind]
-    part[:, Task.A] = (down[grid_y, 2] * layer.grid[1] + across[grid_x, 2]) * block
-    part[:, Task.B] = down[grid_y, 2] * layer.rows * y.row + across[grid_x, 2] * layer.columns * y.column
-    part[:, Task.C] = down[grid_y, 0] * x.row + across[grid_x, 0] * x.column
-    part[:, Task.OFFSET] = offset
+    part[:, TASK["entry"] : TASK["entries"] + 1] = np.array(entries, np.int64)[kind]
+    part[:, TASK["a"]] = (down[grid_y, 2] * layer.grid[1] + across[grid_x, 2]) * block
+    part[:, TASK["b"]] = down[grid_y, 2] * layer.rows * y.row + across[grid_x, 2] * layer.columns * y.column
+    part[:, TASK["c"]] = down[grid_y, 0] * x.row + across[grid_x, 0] * x.column
+    part[:, TASK["offset"]] = offset
     tasks = _repeat_by_kind(
         part, np.array(of_kind, np.int64)[kind], np.array(ranges, np.int64).reshape(-1, 2)
     )
     plan = tables.plan(tasks, k_block_of(layer.columns * layer.depth))
-    return UnitPlan(plan, MapOffsets(Task.C, offsets=tables.length), MapOffsets(Task.B, (1,)))
+    return UnitPlan(plan, MapOffsets(TASK["c"], offsets=tables.length), MapOffsets(TASK["b"], (1,)))
 
 
 def _add_covering(
@@ -285,7 +285,7 @@ def _repeat_by_kind(tasks: Table, of_task: Table, ranges: Table) -> Table:
     first, count = of_task.T
     found = np.repeat(tasks, count, axis=0)
     before = np.repeat(np.cumsum(count) - count, count)
-    found[:, Task.ROW_TILE : Task.ROW_TILES + 1] = ranges[
+    found[:, TASK["row_tile"] : TASK["row_tiles"] + 1] = ranges[
         np.repeat(first, count) + np.arange(len(found)) - before
     ]
     return found
@@ -327,7 +327,7 @@ def _with_images_as_terms(
     first, k = np.tile(first, deltas), np.tile(k, deltas)
     k_block, tables, pitch = k_block_of(images, IMAGES_K_BLOCK), Tables(), plan.scratch_pitch
     tables.add_entries(first, (np.cumsum(k) - k) * pitch, k, layer.x.stride * x.column, k_block)
-    plan.tasks[:, Task.ENTRIES] = len(k)
+    plan.tasks[:, TASK["entries"]] = len(k)
     # the last square of the transposition may extend beyond the last image
     transposed = (deltas - 1) * images * pitch + round_up(images, blocking.lanes) * pitch
     size = transposed + (layer.fan_in * pitch if gradient else 0)
@@ -355,18 +355,18 @@ def _outer_of_layer(
         whole = (top, bottom, left, right) == (0, layer.y.size, 0, layer.x.size)
         for first, count, lane, width in lanes:
             part = empty_tasks(len(by))
-            part[:, Task.A], part[:, Task.B] = blocks.fields(by, bx, x), blocks.outputs(by, bx, y)
-            part[:, Task.C], part[:, Task.OFFSET] = blocks.filters(by, bx) + lane, positions
-            part[:, Task.NEURON] = neurons
-            part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons + lane
-            part[:, Task.PADDED] = not whole
+            part[:, TASK["a"]], part[:, TASK["b"]] = blocks.fields(by, bx, x), blocks.outputs(by, bx, y)
+            part[:, TASK["c"]], part[:, TASK["offset"]] = blocks.filters(by, bx) + lane, positions
+            part[:, TASK["neuron"]] = neurons
+            part[:, TASK["norm"]] = (by * layer.grid[1] + bx) * layer.neurons + lane
+            part[:, TASK["padded"]] = not whole
             tasks.append(repeat_tasks(part, rows, [(first, count, lane, width)]))
     plan = tables.plan(_blockwise(tasks), 1, scratch_pitch)
-    in_y = MapOffsets(Task.B, offsets=layer.neurons)
-    return UnitPlan(plan, MapOffsets(Task.A, row_tiles=True), in_y)
+    in_y = MapOffsets(TASK["b"], offsets=layer.neurons)
+    return UnitPlan(plan, MapOffsets(TASK["a"], row_tiles=True), in_y)
 
 
 def _blockwise(tasks: list[Table]) -> Table:
     """Sort tasks by their filters, so that the parts of a block are adjacent."""
     found = np.concatenate(tasks)
-    return found[np.argsort(found[:, Task.C], kind="stable")]
+    return found[np.argsort(found[:, TASK["c"]], kind="stable")]

@@ -11,14 +11,14 @@ from math import ceil
 from torch import Tensor
 
 from cotswold.kernels.compile.emit import BYTES
+from cotswold.kernels.compile.jobs import JobHead
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels import half_driver
-from cotswold.kernels.microkernels.driver import STEP
 from cotswold.kernels.microkernels.half_units import Units
-from cotswold.kernels.microkernels.job import ProductJob, Task
+from cotswold.kernels.microkernels.job import ENTRY, JOB, TASK
+from cotswold.kernels.microkernels.kinds import STEP, Tile
 from cotswold.kernels.microkernels.panels import PANEL_GAP
-from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, pointer_of
 from cotswold.kernels.products.cuts import K_BLOCK
 from cotswold.kernels.products.plan import Blocking, GemmPlan
@@ -29,10 +29,6 @@ TASKS_A_THREAD = 8
 CLAIMS_A_THREAD = 32
 TASKS_OF_A_PART = 2
 """Tasks of a part of a call, at least, so that the part does not exceed its fraction of the work."""
-STEP_OPERAND_SLOTS = (
-    *(ProductJob.A, ProductJob.B, ProductJob.C, ProductJob.SECOND_B, ProductJob.ENTRIES),
-    *(ProductJob.FILTERS, ProductJob.MOMENTUM, ProductJob.NORMS, ProductJob.CONSTANTS),
-)
 
 
 @dataclass(frozen=True)
@@ -73,13 +69,18 @@ def prepare_product(problem: Problem, how: Execution, code: int) -> PreparedProd
         plan = replace(plan, k_block=how.k_block)
     panels = problem.panels if how.panels is None else how.panels
     if panels:
-        row_tiles, longest = int(plan.tasks[:, Task.ROW_TILES].max()), int(plan.entries[:, 2].max())
-        plan = replace(plan, scratch_size=row_tiles * (how.tile.rows * longest + PANEL_GAP))
-    job, tasks = plan.job(), max(1, int(len(plan.tasks) * part))
-    job[ProductJob.PANELS] = panels
-    job[ProductJob.TASK_COUNT], job[ProductJob.CLAIM] = tasks, max(1, tasks // (count * CLAIMS_A_THREAD))
-    job[ProductJob.A_PITCH], job[ProductJob.B_PITCH] = problem.operand_strides
-    job[ProductJob.IMAGES], job[ProductJob.ACCUMULATE] = problem.images, problem.accumulates
+        row_tiles, longest = plan.tasks[:, TASK["row_tiles"]].max(), plan.entries[:, ENTRY["k"]].max()
+        plan = replace(plan, scratch_size=int(row_tiles * (how.tile.rows * longest + PANEL_GAP)))
+    tasks = max(1, int(len(plan.tasks) * part))
+    a_pitch, b_pitch = problem.operand_strides
+    values = {
+        "panels": panels,
+        "claim": max(1, tasks // (count * CLAIMS_A_THREAD)),
+        "a_pitch": a_pitch,
+        "b_pitch": b_pitch,
+        "images": problem.images,
+        "accumulate": problem.accumulates,
+    }
     size = plan.scratch_size
     if problem.dtype in HALVES:  # scratch for packed units and sums
         units = Units.for_dtype(problem.dtype, how.processor)
@@ -87,19 +88,13 @@ def prepare_product(problem: Problem, how: Execution, code: int) -> PreparedProd
         size, packed_a, sums, c = half_driver.scratch(
             (plan.tasks, plan.entries), problem.kind, units, how.tile, chunk, plan.scratch_size
         )
-        job[ProductJob.K_BLOCK], job[ProductJob.SLOT_SIZE] = chunk, size
-        job[ProductJob.PACKED_A], job[ProductJob.SUMS], job[ProductJob.GRADIENT] = packed_a, sums, c
-    places: tuple[int, ...] = problem.operand_roles
+        values |= {"k_block": chunk, "SLOT_SIZE": size, "packed_a": packed_a, "sums": sums, "gradient": c}
+    names = [*problem.operand_roles, *(["biases"] if problem.kind.epilogue else [])]
     if problem.kind is STEP:
-        places = STEP_OPERAND_SLOTS
-        job[ProductJob.FILTER_PITCH], job[ProductJob.FILTER_ROWS] = (
-            problem.layer.neurons,
-            problem.layer.fan_in,
-        )
-    elif problem.kind.epilogue:
-        places = (*places, ProductJob.BIASES)
-    scratch = size * count * BYTES[problem.dtype]
-    return PreparedProduct(code, job, places, ProductJob.SCRATCH, scratch, count, plan=plan)
+        names = [*"abc", "second_b", "entries", "filters", "momentum", "norms", "constants"]
+        values |= {"filter_pitch": problem.layer.neurons, "filter_rows": problem.layer.fan_in}
+    job, scratch = plan.job(tasks, values), size * count * BYTES[problem.dtype]
+    return PreparedProduct(code, job, JOB.places(*names), JobHead.SCRATCH, scratch, count, plan=plan)
 
 
 def run_step(

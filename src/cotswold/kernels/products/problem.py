@@ -15,17 +15,16 @@ from cotswold.geometry import BlockLocal, Box, Region
 from cotswold.kernels.compile.emit import BYTES
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.microkernels.activation import CURVES
-from cotswold.kernels.microkernels.driver import (
+from cotswold.kernels.microkernels.half_units import Units
+from cotswold.kernels.microkernels.kinds import (
     ADJOINT,
     OUTER,
     PRODUCT,
     PRODUCT_SMALL_BATCH,
     STEP,
     ProductKind,
+    Tile,
 )
-from cotswold.kernels.microkernels.half_units import Units
-from cotswold.kernels.microkernels.job import ProductJob
-from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, MapStrides, name_of
 from cotswold.kernels.products.plan import Blocking, GemmPlan
 from cotswold.kernels.products.plans import (
@@ -106,17 +105,10 @@ class Problem:
         return 1 - inside if self.region.is_outside else inside
 
     @property
-    def operand_roles(self) -> tuple[ProductJob, ProductJob, ProductJob]:
+    def operand_roles(self) -> str:
         """Operands of the kernel (A, B or C) that are the input map, the output map and the filters."""
-        if self.kind is ADJOINT:
-            return ProductJob.C, ProductJob.B, ProductJob.A
-        if self.kind in (OUTER, STEP):
-            return ProductJob.A, ProductJob.B, ProductJob.C
-        return (
-            (ProductJob.A, ProductJob.C, ProductJob.B)
-            if self.kind is PRODUCT_SMALL_BATCH
-            else (ProductJob.B, ProductJob.C, ProductJob.A)
-        )
+        roles = {ADJOINT: "cba", OUTER: "abc", STEP: "abc", PRODUCT_SMALL_BATCH: "acb"}
+        return roles.get(self.kind, "bca")
 
     @property
     def operand_strides(self) -> tuple[int, int]:
@@ -124,7 +116,7 @@ class Problem:
         pitches = dict(
             zip(self.operand_roles, (self.x.channel, self.y.channel, self.layer.neurons), strict=True)
         )
-        return pitches[ProductJob.A], pitches[ProductJob.B]
+        return pitches["a"], pitches["b"]
 
     def tuning_shape(self, processor: Processor) -> TuningShape:
         """Return the sizes that decide its tile."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal, Region
 from cotswold.kernels.machine.execution import LruCache
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels.driver import (
+from cotswold.kernels.microkernels.kinds import (
     ADJOINT,
     OUTER,
     PRODUCT,
@@ -23,8 +23,8 @@ from cotswold.kernels.microkernels.driver import (
     PRODUCT_WITH_EPILOGUE,
     STEP,
     ProductKind,
+    Tile,
 )
-from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import name_of, pointer_of, required_map_strides
 from cotswold.kernels.products import autotune
 from cotswold.kernels.products.autotune import Choice, TuningKey

@@ -18,43 +18,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
-from cotswold.kernels.maps.tasks import JobHead, Strip, max_int, number_field, tasks
+from cotswold.kernels.compile.jobs import Fields, JobFields, Strip, max_int, number_field, tasks
 from cotswold.kernels.updates.write import Kind, apply_rule
 
 HEIGHTS = (6, 2, 1)
 """Rows of tiles: as many of the first as fit, then the others."""
 K_BLOCK = 256
 """Samples of a chain."""
-FACTOR_FIELDS = 4
-"""Fields of a push in the table: addresses of errors and activations, samples, factor (float64)."""
+PUSH = Fields("errors", "activations", "samples", "factor")
+"""A push: addresses of errors and activations, samples, factor (float64)."""
 AHEAD_STRIPS = 4
 """Prefetch distance of weights, in strips of this row or the next rows."""
+JOB = JobFields(
+    *("weights", "optimizer_state", "pushes", "count"),
+    *("rows", "columns", "band", "block", "errors", "constant"),
+)
+"""``pushes`` is the address of a table of ``count`` pushes, ``errors`` the place of packed errors in scratch.
 
-
-class FactorJob(IntEnum):
-    """Fields of a job, after those of every job."""
-
-    WEIGHTS = JobHead.FIELDS
-    OPTIMIZER_STATE = 6
-    PUSHES = 7
-    """Address of the table of pushes."""
-    COUNT = 8
-    """Number of pushes."""
-    ROWS = 9
-    COLUMNS = 10
-    BAND = 11
-    """Rows of a task."""
-    BLOCK = 12
-    """Columns whose activations are packed at a time, in whole strips."""
-    ERRORS = 13
-    """Offset of the packed errors in scratch, in elements."""
-    CONSTANT = 14
-    FIELDS = 15
+``band`` are the rows of a task, ``block`` the columns whose activations are packed at a time, whole strips.
+"""
 
 
 def vectors_of(lanes: Lanes) -> int:
@@ -75,8 +61,10 @@ class _Push:
     """A push of the table, and the number of samples of all earlier pushes."""
 
     def __init__(self, w: FunctionBuilder, entry: ir.Value, before: ir.Value) -> None:
-        self.errors, self.activations = (w.pointer_field(entry, place) for place in (0, 1))
-        self.examples, self.factor = w.field(entry, 2), number_field(w, entry, 3)
+        self.errors, self.activations = (
+            w.pointer_field(entry, one) for one in PUSH.places("errors", "activations")
+        )
+        self.examples, self.factor = w.field(entry, PUSH["samples"]), number_field(w, entry, PUSH["factor"])
         self.before = before
 
 
@@ -121,13 +109,13 @@ class _Band:
         self.vectors = vectors_of(w.lanes)
         self.strip = self.vectors * w.lanes.count
         self.weights, self.optimizer_state = (
-            w.pointer_field(job, one) for one in (FactorJob.WEIGHTS, FactorJob.OPTIMIZER_STATE)
+            w.pointer_field(job, one) for one in JOB.places("weights", "optimizer_state")
         )
-        self.pushes, self.count = w.pointer_field(job, FactorJob.PUSHES), w.field(job, FactorJob.COUNT)
-        self.rows, self.columns = (w.field(job, one) for one in (FactorJob.ROWS, FactorJob.COLUMNS))
-        self.band, self.block = w.field(job, FactorJob.BAND), w.field(job, FactorJob.BLOCK)
-        self.activations, self.errors = scratch, w.element_pointer(scratch, w.field(job, FactorJob.ERRORS))
-        self.constant = number_field(w, job, FactorJob.CONSTANT)
+        self.pushes, self.count = w.pointer_field(job, JOB["pushes"]), w.field(job, JOB["count"])
+        self.rows, self.columns = (w.field(job, one) for one in JOB.places("rows", "columns"))
+        self.band, self.block = w.field(job, JOB["band"]), w.field(job, JOB["block"])
+        self.activations, self.errors = scratch, w.element_pointer(scratch, w.field(job, JOB["errors"]))
+        self.constant = number_field(w, job, JOB["constant"])
 
     def write(self, number: ir.Value) -> None:
         """Process all rows of task ``number``."""
@@ -147,7 +135,7 @@ class _Band:
         """Run ``body`` for every push of the table."""
         w, b = self.w, self.w.b
         with loop(w, self.count, integer(0)) as turn:
-            push = _Push(w, w.slot(self.pushes, b.mul(turn.index, integer(FACTOR_FIELDS))), turn.values[0])
+            push = _Push(w, PUSH.record(w, self.pushes, turn.index), turn.values[0])
             body(push)
             turn.next = [b.add(push.before, push.examples)]
 

@@ -17,18 +17,15 @@ from torch import Tensor
 
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.jobs import JobHead, bits, prepare_kernel
 from cotswold.kernels.compile.self_test_reference import ROUNDING, Array
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, bits, prepare_kernel
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
-from cotswold.kernels.updates.write import CHAINS, VECTORS, Kind, ShardEntry, UpdateJob, write_update
+from cotswold.kernels.updates.write import CHAINS, JOB, SHARD, VECTORS, Kind, write_update
 
-OPERAND_SLOTS = (
-    *(JobHead.TASKS, UpdateJob.SHARDS, UpdateJob.COUNT, UpdateJob.STEPS),
-    *(UpdateJob.PUSHES, UpdateJob.FACTORS),
-)
+OPERAND_SLOTS = JobHead.TASKS, *JOB.places("shards", "count", "steps", "pushes", "factors")
 TASK = 1 << 14
 """Approximate elements of a task."""
 SERIAL_BELOW = 1 << 15
@@ -89,7 +86,7 @@ class Queues:
 
     def run_by(self, ready: PreparedKernel) -> None:
         """Run all shards on a prepared kernel."""
-        count = len(self._shards) // ShardEntry.FIELDS
+        count = len(self._shards) // SHARD.size
         shards, pushes, factors = (
             one.buffer_info()[0] for one in (self._shards, self._pushes, self._factors)
         )
@@ -126,8 +123,7 @@ def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
 
 
 def _prepared(address: int, dtype: str, constant: float, threads: int) -> PreparedKernel:
-    fields = np.zeros(UpdateJob.FIELDS, np.int64)
-    fields[UpdateJob.CONSTANT] = bits(constant)
+    fields = JOB.fill(0, {"constant": bits(constant)})
     return prepare_kernel(address, fields, OPERAND_SLOTS, 0, (dtype, threads))
 
 

@@ -17,19 +17,19 @@ import torch
 from torch import Tensor
 
 from cotswold.kernels.compile import library, self_test_reference
-from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.emit import BYTES, Lanes
+from cotswold.kernels.compile.jobs import bits, prepare_kernel
 from cotswold.kernels.compile.self_test_reference import ROUNDING
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import BYTES, JobHead, bits, prepare_kernel
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 from cotswold.kernels.updates import passes
-from cotswold.kernels.updates.factors import HEIGHTS, K_BLOCK, FactorJob, vectors_of, write_factors
+from cotswold.kernels.updates.factors import HEIGHTS, JOB, K_BLOCK, vectors_of, write_factors
 from cotswold.kernels.updates.passes import ShardKind, apply_update
 from cotswold.kernels.updates.write import Kind
 
-OPERAND_SLOTS = (FactorJob.WEIGHTS, FactorJob.OPTIMIZER_STATE, FactorJob.PUSHES, FactorJob.COUNT)
+OPERAND_SLOTS = JOB.places("weights", "optimizer_state", "pushes", "count")
 PACKED_BYTES = 1 << 19
 """Bytes of activations packed at a time: half of a second-level cache."""
 BAND_ROWS = 170 * HEIGHTS[0]
@@ -141,13 +141,11 @@ def _prepared(
     columns = min(most, -(-block.columns // strip)) * strip
     share = -(-block.rows // threads)
     band = min(BAND_ROWS, -(-share // HEIGHTS[0]) * HEIGHTS[0])
-    fields = np.zeros(FactorJob.FIELDS, np.int64)
-    fields[JobHead.TASKS] = -(-block.rows // band)
-    fields[FactorJob.ROWS : FactorJob.CONSTANT] = (
-        *(block.rows, block.columns, band, columns),
-        examples * columns,
+    fields = JOB.fill(
+        -(-block.rows // band),
+        {"rows": block.rows, "columns": block.columns, "band": band, "block": columns}
+        | {"errors": examples * columns, "constant": bits(block.constant)},
     )
-    fields[FactorJob.CONSTANT] = bits(block.constant)
     scratch = examples * (columns + band)
     return prepare_kernel(address, fields, OPERAND_SLOTS, scratch, (block.dtype, threads))
 

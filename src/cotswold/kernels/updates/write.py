@@ -19,13 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from enum import IntEnum
 from typing import Literal
 
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I32, FunctionBuilder, Lanes, integer, loop
-from cotswold.kernels.maps.tasks import DOUBLE, JobHead, Strip, number_field, strips, tasks
+from cotswold.kernels.compile.jobs import DOUBLE, Fields, JobFields, Strip, number_field, strips, tasks
 
 WIDE_BYTES = 64
 """Bytes of the widest vectors, of which there are 32."""
@@ -48,43 +47,16 @@ Kind = Literal["add", "momentum", "adagrad"]
 `add`: ``w + f·p``. `momentum`: ``v = c·v − f·p``, then ``w + v``. `adagrad`: ``a + p·p``, then ``w − f·p/(√a
 + c)``.
 """
+JOB = JobFields("shards", "count", "steps", "pushes", "factors", "constant")
+"""Address and length of the table of shards, steps of the binary search for one, addresses of all pushes.
 
+``factors`` are those of the pushes, float64.
+"""
+SHARD = Fields("first", "weights", "optimizer_state", "begin", "count", "size", "row", "task", "unit")
+"""A shard: number of its first task, addresses, index of its first push and number of pushes, sizes.
 
-class UpdateJob(IntEnum):
-    """Fields of a job, after those of every job."""
-
-    SHARDS = JobHead.FIELDS
-    """Address of the table of shards."""
-    COUNT = 6
-    """Number of shards."""
-    STEPS = 7
-    """Steps of the binary search for a shard."""
-    PUSHES = 8
-    """Addresses of all pushes, shard by shard."""
-    FACTORS = 9
-    """Factors of the pushes, float64."""
-    CONSTANT = 10
-    FIELDS = 11
-
-
-class ShardEntry(IntEnum):
-    """Fields of a shard in the table."""
-
-    FIRST = 0
-    """Number of its first task."""
-    WEIGHTS = 1
-    OPTIMIZER_STATE = 2
-    BEGIN = 3
-    """Index of its first push among all."""
-    COUNT = 4
-    """Number of its pushes."""
-    SIZE = 5
-    ROW = 6
-    TASK = 7
-    """Elements of a task: whole rows, if the shard has rows."""
-    UNIT = 8
-    """1 if rows are scaled to norm 1."""
-    FIELDS = 9
+``task`` are the elements of a task: whole rows, if the shard has rows; ``unit`` is 1 to scale them to norm 1.
+"""
 
 
 def write_update(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
@@ -107,39 +79,35 @@ class _Task:
     def __init__(self, w: FunctionBuilder, kind: Kind, job: ir.Value, number: ir.Value) -> None:
         self.w, self.kind, self.job = w, kind, job
         place = self._find_shard(number)
-        entry, fields = self._entry(place), ShardEntry
+        entry = self._entry(place)
         self.weights, self.optimizer_state = (
-            w.pointer_field(entry, one) for one in (fields.WEIGHTS, fields.OPTIMIZER_STATE)
+            w.pointer_field(entry, one) for one in SHARD.places("weights", "optimizer_state")
         )
-        self.pushes, self.factors = (
-            w.pointer_field(job, one) for one in (UpdateJob.PUSHES, UpdateJob.FACTORS)
-        )
-        self.first_push, self.count = w.field(entry, fields.BEGIN), w.field(entry, fields.COUNT)
-        self.size, self.row = w.field(entry, fields.SIZE), w.field(entry, fields.ROW)
+        self.pushes, self.factors = (w.pointer_field(job, one) for one in JOB.places("pushes", "factors"))
+        self.first_push, self.count = w.field(entry, SHARD["begin"]), w.field(entry, SHARD["count"])
+        self.size, self.row = w.field(entry, SHARD["size"]), w.field(entry, SHARD["row"])
         near = PREFETCH_BYTES // w.lanes.scalar_bytes
         one = w.b.icmp_signed("==", self.count, integer(1))
         self.prefetch_bytes = w.b.select(one, integer(2 * near), integer(near))
-        task = w.field(entry, fields.TASK)
-        self.first_element = w.b.mul(w.b.sub(number, w.field(entry, fields.FIRST)), task)
+        task = w.field(entry, SHARD["task"])
+        self.first_element = w.b.mul(w.b.sub(number, w.field(entry, SHARD["first"])), task)
         self.length = w.min_int(task, w.b.sub(self.size, self.first_element))
-        self.unit = w.b.icmp_signed("!=", w.field(entry, fields.UNIT), integer(0))
+        self.unit = w.b.icmp_signed("!=", w.field(entry, SHARD["unit"]), integer(0))
         self._find_next_shard(place, entry)
 
     def _entry(self, place: ir.Value) -> ir.Value:
-        w = self.w
-        shards = w.pointer_field(self.job, UpdateJob.SHARDS)
-        return w.slot(shards, w.b.mul(place, integer(ShardEntry.FIELDS)))
+        return SHARD.record(self.w, self.w.pointer_field(self.job, JOB["shards"]), place)
 
     def _find_shard(self, number: ir.Value) -> ir.Value:
         """Return the last shard whose first task is not after task ``number``, by binary search."""
         w, b = self.w, self.w.b
-        count, steps = w.field(self.job, UpdateJob.COUNT), w.field(self.job, UpdateJob.STEPS)
+        count, steps = w.field(self.job, JOB["count"]), w.field(self.job, JOB["steps"])
         with loop(w, steps, integer(0)) as turn:
             power = b.shl(integer(1), b.sub(b.sub(steps, integer(1)), turn.index))
             further = b.add(turn.values[0], power)
             is_one = b.icmp_signed("<", further, count)
             seen = b.select(is_one, further, integer(0))
-            first = w.field(self._entry(seen), ShardEntry.FIRST)
+            first = w.field(self._entry(seen), SHARD["first"])
             goes = b.and_(is_one, b.icmp_signed("<=", first, number))
             turn.next = [b.select(goes, further, turn.values[0])]
         return turn.values[0]
@@ -148,13 +116,13 @@ class _Task:
         """Compute the byte distance from this shard's end to the next shard's start, for prefetches."""
         w, b = self.w, self.w.b
         following = b.add(place, integer(1))
-        is_one = b.icmp_signed("<", following, w.field(self.job, UpdateJob.COUNT))
+        is_one = b.icmp_signed("<", following, w.field(self.job, JOB["count"]))
         other = self._entry(b.select(is_one, following, place))
-        self.next_count = b.select(is_one, w.field(other, ShardEntry.COUNT), integer(0))
+        self.next_count = b.select(is_one, w.field(other, SHARD["count"]), integer(0))
         self.size_bytes = b.mul(self.size, integer(w.lanes.scalar_bytes))
         self.next_shard_offset = {
             field: b.sub(w.field(other, field), b.add(w.field(entry, field), self.size_bytes))
-            for field in (ShardEntry.WEIGHTS, ShardEntry.OPTIMIZER_STATE)
+            for field in SHARD.places("weights", "optimizer_state")
         }
 
     def write(self) -> None:
@@ -183,13 +151,13 @@ class _Task:
         """Return the weights of a strip, then its optimizer state, after ``count`` pushes."""
         w, b = strip.w, strip.w.b
         values = strip.load(w.element_pointer(self.weights, place))
-        self.prefetch(strip, self.weights, place, self.next_shard_offset[ShardEntry.WEIGHTS])
+        self.prefetch(strip, self.weights, place, self.next_shard_offset[SHARD["weights"]])
         if self.kind != "add":
             self.prefetch(
-                strip, self.optimizer_state, place, self.next_shard_offset[ShardEntry.OPTIMIZER_STATE]
+                strip, self.optimizer_state, place, self.next_shard_offset[SHARD["optimizer_state"]]
             )
             values += strip.load(w.element_pointer(self.optimizer_state, place))
-        constant = number_field(w, self.job, UpdateJob.CONSTANT)
+        constant = number_field(w, self.job, JOB["constant"])
         with loop(w, count, *values) as turn:
             number = b.add(first, turn.index)
             own = b.add(self.first_push, number)

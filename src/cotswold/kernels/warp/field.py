@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from cotswold.kernels.compile.emit import FunctionBuilder, integer, loop
 from cotswold.kernels.warp.images import GOLDEN
-from cotswold.kernels.warp.job import SMOOTHED_ROWS, ZERO_ROWS, WarpJob
+from cotswold.kernels.warp.job import JOB, SMOOTHED_ROWS, ZERO_ROWS
 from cotswold.kernels.warp.vectors import I32Vectors
 
 
@@ -25,9 +25,9 @@ class FieldGenerator:
     def __init__(self, w: FunctionBuilder, job: ir.Value, number: ir.Value, scratch: ir.Value) -> None:
         b, count = w.b, w.lanes.count
         self.w, self.job, self.number = w, job, number
-        self.height, self.width = w.field(job, WarpJob.HEIGHT), w.field(job, WarpJob.WIDTH)
-        self.taps_x, self.taps_y = w.field(job, WarpJob.TAPS_X), w.field(job, WarpJob.TAPS_Y)
-        self.taps = w.pointer_field(job, WarpJob.TAPS)
+        self.height, self.width = w.field(job, JOB["height"]), w.field(job, JOB["width"])
+        self.taps_x, self.taps_y = w.field(job, JOB["taps_x"]), w.field(job, JOB["taps_y"])
+        self.taps = w.pointer_field(job, JOB["taps"])
         self.body, self.margin = _round_up(w, self.width, count), _round_up(w, self.taps_x, count)
         self.rows = _round_up(w, self.height, SMOOTHED_ROWS)
         self.pitch = b.add(self.body, b.add(self.margin, self.margin))
@@ -62,9 +62,9 @@ class FieldGenerator:
     def _draw(self, part: int) -> None:
         """Draw numbers in -1 to 1."""
         w, b, words = self.w, self.w.b, I32Vectors(self.w)
-        key = w.field(w.pointer_field(self.job, WarpJob.KEYS), self.number)
+        key = w.field(w.pointer_field(self.job, JOB["keys"]), self.number)
         low, high = words.splat(key), words.splat(b.lshr(key, integer(32)))
-        stream = words.splat(w.field(self.job, WarpJob.STREAM))
+        stream = words.splat(w.field(self.job, JOB["stream"]))
         plane = w.element_pointer(self._part(self.random_field, part, self.part), self.margin)
         begin = b.mul(integer(part), b.mul(self.height, self.width))
         with loop(w, self.height) as row:

@@ -6,36 +6,21 @@ Knows: fields of the job, margins of zeros. Does not know: generated code.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
-from cotswold.kernels.maps.tasks import JobHead
+from cotswold.kernels.compile.jobs import JobFields
 
 SMOOTHED_ROWS = 4
 """Rows of each part of a field smoothed at a time."""
 ZERO_ROWS = SMOOTHED_ROWS - 1
 """Rows of zeros above and below a part."""
+JOB = JobFields(
+    *("values", "output", "maps", "slopes", "keys", "taps", "stream"),
+    *("channels", "height", "width", "taps_x", "taps_y"),
+)
+"""``taps`` is the address of the tap of the pixel itself; ``taps_x`` and ``taps_y`` are those on either side.
 
-
-class WarpJob(IntEnum):
-    """Fields of a job, after those of every job."""
-
-    VALUES = JobHead.FIELDS
-    OUTPUT = 6
-    MAPS = 7
-    SLOPES = 8
-    KEYS = 9
-    TAPS = 10
-    """Address of the tap of the pixel itself."""
-    STREAM = 11
-    """Value that the stream adds to the hashed number."""
-    CHANNELS = 12
-    HEIGHT = 13
-    WIDTH = 14
-    TAPS_X = 15
-    """Taps on either side along x."""
-    TAPS_Y = 16
-    """Taps on either side along y."""
-    FIELDS = 17
+``stream`` is the value that the stream adds to the hashed number.
+"""
 
 
 @dataclass(frozen=True)

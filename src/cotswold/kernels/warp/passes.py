@@ -15,18 +15,15 @@ import numpy as np
 
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.jobs import JobHead, cached_kernel, prepare_kernel
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 from cotswold.kernels.warp.images import HASH_MULTIPLIERS, Field, Float32, Images, PaddingMode
-from cotswold.kernels.warp.job import Planes, WarpJob
+from cotswold.kernels.warp.job import JOB, Planes
 from cotswold.kernels.warp.write import write_warp
 
-OPERAND_SLOTS = (
-    *(JobHead.TASKS, WarpJob.VALUES, WarpJob.OUTPUT, WarpJob.MAPS),
-    *(WarpJob.SLOPES, WarpJob.KEYS, WarpJob.TAPS, WarpJob.STREAM),
-)
+OPERANDS = "values", "output", "maps", "slopes", "keys", "taps", "stream"
 DTYPE = "float32"
 Reference = Callable[[Images], Float32]
 """The same warp in plain NumPy."""
@@ -71,10 +68,11 @@ def _prepared(
 ) -> PreparedKernel:
     channels, height, width = shape
     across, down = min(reach, width - 1), min(reach, height - 1)
-    fields = np.zeros(WarpJob.FIELDS, np.int64)
-    fields[WarpJob.CHANNELS :] = channels, height, width, across, down
+    fields = JOB.fill(
+        0, {"channels": channels, "height": height, "width": width, "taps_x": across, "taps_y": down}
+    )
     scratch = Planes.for_image(processor.lanes(DTYPE), height, width, across).size if has_field else 0
-    return prepare_kernel(address, fields, OPERAND_SLOTS, scratch, (DTYPE, 1))
+    return prepare_kernel(address, fields, (JobHead.TASKS, *JOB.places(*OPERANDS)), scratch, (DTYPE, 1))
 
 
 def _passes_self_test(

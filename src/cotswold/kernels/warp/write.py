@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
-from cotswold.kernels.maps.tasks import max_int, tasks
+from cotswold.kernels.compile.jobs import max_int, tasks
 from cotswold.kernels.warp.field import FieldGenerator
 from cotswold.kernels.warp.images import MAX_DISTANCE, PaddingMode
-from cotswold.kernels.warp.job import WarpJob
+from cotswold.kernels.warp.job import JOB
 from cotswold.kernels.warp.vectors import I32Vectors, floor, gather_pairs
 
 
@@ -54,19 +54,19 @@ class _Sampling:
     ) -> None:
         b = w.b
         self.w, self.fill, self.field, self.integers = w, fill, field, I32Vectors(w)
-        self.height, self.width = w.field(job, WarpJob.HEIGHT), w.field(job, WarpJob.WIDTH)
-        self.channels, self.plane = w.field(job, WarpJob.CHANNELS), b.mul(self.height, self.width)
+        self.height, self.width = w.field(job, JOB["height"]), w.field(job, JOB["width"])
+        self.channels, self.plane = w.field(job, JOB["channels"]), b.mul(self.height, self.width)
         begin = b.mul(number, b.mul(self.channels, self.plane))
         self.values, self.output = (
-            w.element_pointer(w.pointer_field(job, one), begin) for one in (WarpJob.VALUES, WarpJob.OUTPUT)
+            w.element_pointer(w.pointer_field(job, one), begin) for one in (JOB["values"], JOB["output"])
         )
-        maps = w.element_pointer(w.pointer_field(job, WarpJob.MAPS), b.mul(number, integer(6)))
+        maps = w.element_pointer(w.pointer_field(job, JOB["maps"]), b.mul(number, integer(6)))
         self.maps = [
             [w.load_broadcast(w.element_pointer(maps, 3 * axis + one)) for one in range(3)] for axis in (0, 1)
         ]
         self.slopes: list[list[ir.Value]] = []
         if field is not None:
-            slopes = w.element_pointer(w.pointer_field(job, WarpJob.SLOPES), b.mul(number, integer(4)))
+            slopes = w.element_pointer(w.pointer_field(job, JOB["slopes"]), b.mul(number, integer(4)))
             self.slopes = [
                 [w.load_broadcast(w.element_pointer(slopes, 2 * axis + one)) for one in (0, 1)]
                 for axis in (0, 1)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cotswold.kernels import dense
-from cotswold.kernels.dense import DenseJob, Layer, Operation
+from cotswold.kernels.dense import Layer, Operand, Operation
 from cotswold.ops.dense.last_layer import finish
 from cotswold.ops.dense.losses import activate, to_slope
 from cotswold.ops.dense.matrices import Matrix, add_outer, add_row_sums, backward, forward, row_totals
@@ -97,7 +97,7 @@ class _Chunk:
         if self.dtype != torch.float32:
             activate(name, sums.view.add_(biases[:, None]))
             return
-        operands = {DenseJob.SUMS: sums.padded, DenseJob.BIASES: biases}
+        operands: dict[Operand, Tensor] = {"sums": sums.padded, "biases": biases}
         dense.run(Operation("activate", name), Layer(sums.rows, sums.columns, sums.pitch), operands)
 
     def add(self, targets: Tensor, gradient: Tensor | None) -> tuple[float, int]:
@@ -122,10 +122,7 @@ class _Chunk:
             to_slope(self.spec.activation, delta.view, outputs.view)
             add_row_sums(delta, bias_gradient)
             return
-        operands = {
-            DenseJob.SUMS: delta.padded,
-            DenseJob.OTHER: outputs.padded,
-            DenseJob.BIAS_GRADIENT: bias_gradient,
-        }
+        operands: dict[Operand, Tensor] = {"sums": delta.padded, "other": outputs.padded}
+        operands["bias_gradient"] = bias_gradient
         layer = Layer(delta.rows, delta.columns, delta.pitch, outputs.pitch)
         dense.run(Operation("slope", self.spec.activation), layer, operands)

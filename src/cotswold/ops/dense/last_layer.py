@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotswold.kernels import dense
-from cotswold.kernels.dense import DenseJob, Layer, Operation
+from cotswold.kernels.dense import Layer, Operand, Operation
 from cotswold.ops.dense.losses import finish as finish_by_torch
 from cotswold.ops.dense.matrices import Matrix, add_row_sums, row_totals
 from cotswold.ops.dense.spec import DenseSpec
@@ -36,19 +36,19 @@ def finish(
         if bias_gradient is not None:
             add_row_sums(sums, bias_gradient)
         return found
-    operands = {DenseJob.SUMS: sums.padded, DenseJob.BIASES: biases}
+    operands: dict[Operand, Tensor] = {"sums": sums.padded, "biases": biases}
     if bias_gradient is not None:
-        operands[DenseJob.BIAS_GRADIENT] = bias_gradient
+        operands["bias_gradient"] = bias_gradient
     pitch = 0
     if targets.dtype.is_floating_point:
-        operands[DenseJob.OTHER] = values = _rows(targets)
+        operands["other"] = values = _rows(targets)
         pitch = values.stride(0)
     else:
         classes = torch.full((dense.padded_lanes(sums.columns),), -1, dtype=torch.int32, device="cpu")
         classes[: sums.columns] = targets
-        operands[DenseJob.CLASSES] = classes
+        operands["classes"] = classes
     layer = Layer(sums.rows, sums.columns, sums.pitch, pitch, spec.low, spec.high)
-    operands[DenseJob.PARTIALS] = dense.partials_of(layer)
+    operands["partials"] = dense.partials_of(layer)
     return (_squared if spec.loss == "squared_error" else _softmax)(spec, layer, operands)
 
 
@@ -66,23 +66,23 @@ def _rows(targets: Tensor) -> Tensor:
     return values if values.stride(1) == 1 and values.stride(0) > 0 else values.contiguous()
 
 
-def _groups(layer: Layer, operands: dict[DenseJob, Tensor]) -> Singles:
+def _groups(layer: Layer, operands: dict[Operand, Tensor]) -> Singles:
     """Partial results of the groups, ``(group, number, sample)``."""
-    found: Singles = operands[DenseJob.PARTIALS][:, :, : layer.lanes].numpy()
+    found: Singles = operands["partials"][:, :, : layer.lanes].numpy()
     return found
 
 
-def _squared(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) -> tuple[float, int]:
-    values, slopes = DenseJob.OTHER in operands, DenseJob.BIAS_GRADIENT in operands
+def _squared(spec: DenseSpec, layer: Layer, operands: dict[Operand, Tensor]) -> tuple[float, int]:
+    values, slopes = "other" in operands, "bias_gradient" in operands
     dense.run(Operation("squared", spec.output, values, slopes), layer, operands)
     found = _groups(layer, operands)
     losses = _sum_groups(found[:, 0])
     return fsum(losses.tolist()), 0 if values else _count_correct(found, losses)
 
 
-def _softmax(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) -> tuple[float, int]:
+def _softmax(spec: DenseSpec, layer: Layer, operands: dict[Operand, Tensor]) -> tuple[float, int]:
     """Cross entropy of a softmax: exponentials are relative to the maximum of each group, then of all."""
-    slopes = DenseJob.BIAS_GRADIENT in operands
+    slopes = "bias_gradient" in operands
     dense.run(Operation("softmax", slopes=slopes), layer, operands)
     found = _groups(layer, operands)
     own, greatest = found[:, 1].max(0).astype(np.float64), found[:, 1:].max(1).astype(np.float64)
