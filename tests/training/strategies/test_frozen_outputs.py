@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.support.mesh.ranks import on_ranks
-from tests.support.training.runs import bits, events, finish, resumed, started, stop_after
+from tests.support.training.runs import bits, events, finish, losses, resumed, started, stop_after
 from tests.support.training.small_recipes import greedy
 from tests.training.test_mesh_runs import _train
 from torch import Tensor
 
+from cotswold.geometry import Grid, StackPartition
 from cotswold.nn import SparseAutoencoderStack
+from cotswold.recipe import load
 from cotswold.run import RunDirectory
 from cotswold.training.strategies import frozen_outputs
 from cotswold.training.strategies.base import Batch
@@ -148,6 +151,26 @@ def test_each_rank_of_a_grid_keeps_its_part(images: Path, tmp_path: Path, stores
     assert bits(of_kept)[0] == bits(of_computed)[0]  # their counts of exchanged bytes differ
 
 
+def _train_limited(limit: int, recipe: str, run: str, stores: str) -> bool:
+    frozen_outputs.VALIDATION_BYTES = limit
+    return _train("1x2", recipe, run, stores, False, 0)
+
+
+def test_ranks_validate_together_if_only_one_may_keep_its_outputs(
+    images: Path, tmp_path: Path, stores: Path
+) -> None:
+    recipe = tmp_path / "uneven.toml"
+    recipe.write_text(greedy(images).replace("size = 16", "size = 18"))
+    parts = [box.size for box in StackPartition(load(recipe).stack_geometries()[0], Grid(1, 2)).output.boxes]
+    larger, smaller = (12 * 3 * 4 * part for part in parts)  # validation samples x channels x float32
+    assert larger > smaller
+    found = []
+    for limit in (0, smaller, larger):
+        on_ranks(2, _train_limited, limit, str(recipe), str(tmp_path / str(limit)), str(stores))
+        found.append(losses(RunDirectory.open(tmp_path / str(limit))))
+    assert len(found[0]) > 4 and found[1] == found[2] == found[0]
+
+
 class Recorded:
     """Limits of a run of eight samples, and its events."""
 
@@ -162,16 +185,24 @@ class Recorded:
     def record(self, kind: str, **fields: Any) -> None:
         self.events.append({"kind": kind, **fields})
 
+    def validate(self, take: int | None = None, version: int = 0, refuse: bool = False) -> list[float]:
+        """Return the first value of each of three validation outputs, or of the first ``take``."""
+        inputs = (torch.full((4, 2, 3, 3), float(each)) for each in range(3))
+        self.calls, self.refusals = 0, int(refuse)
+        found = self.outputs.of_validation(inputs, self.double, lambda: (version,))
+        return [float(each[0, 0, 0, 0]) for each in islice(found, take)]
+
+    def double(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return 2 * x
+
     def take(self, rows: list[int], version: int = 0, steps: int = 8) -> list[float]:
         """Return the first value of each output; the frozen stacks double."""
         inputs = torch.tensor(rows, dtype=torch.float32).view(-1, 1, 1, 1).expand(-1, 2, 3, 3).contiguous()
         self.calls = 0
-
-        def double(x: Tensor) -> Tensor:
-            self.calls += 1
-            return 2 * x
-
-        found = self.outputs.of_batch(Batch(inputs, None, numbers=rows), double, lambda: (version,), steps)
+        found = self.outputs.of_batch(
+            Batch(inputs, None, numbers=rows), self.double, lambda: (version,), steps
+        )
         return [float(each) for each in found[:, 1, 2, 2]]
 
 
@@ -215,3 +246,24 @@ def test_nothing_is_measured_if_no_sample_comes_twice(tmp_path: Path, keep: Call
     run = Recorded(tmp_path)
     assert run.take([0, 1, 2, 3], steps=2) == [0, 2, 4, 6] and run.calls == 1
     assert not run.events
+
+
+def test_outputs_for_validation_are_kept_until_weights_change_or_another_rank_computes(
+    tmp_path: Path,
+) -> None:
+    run = Recorded(tmp_path)
+    assert run.validate(take=1) == [0] and run.calls == 1  # computed when the caller takes it
+    assert run.validate() == [0, 2, 4] and run.calls == 3  # only a complete pass is kept
+    assert run.validate() == [0, 2, 4] and run.calls == 0
+    assert run.validate(refuse=True) == [0, 2, 4] and run.calls == 3
+    assert run.validate(version=1) == [0, 2, 4] and run.calls == 3
+    assert run.validate(version=1) == [0, 2, 4] and run.calls == 0
+
+
+def test_large_outputs_for_validation_are_computed_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Recorded(tmp_path)
+    monkeypatch.setattr(frozen_outputs, "VALIDATION_BYTES", 3 * 4 * 2 * 9 * 4 - 1)
+    assert run.validate() == [0, 2, 4] and run.calls == 3
+    assert run.validate() == [0, 2, 4] and run.calls == 3

@@ -13,7 +13,7 @@ import mmap
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -100,18 +100,28 @@ class FrozenOutputs:
     def of_validation(
         self, samples: Iterable[Tensor], frozen: Frozen, versions: Versions
     ) -> Iterable[Tensor]:
-        """Return the outputs for the validation samples; keep small ones until the phase ends."""
-        if self._validation is not None and versions() == self._validation_versions:
-            return self._validation
-        found = (frozen(each) for each in samples)
-        kept, size = [], 0
-        for each in found:
-            kept.append(each)
-            size += each.numel() * each.element_size()
-            if size > VALIDATION_BYTES:
-                return _joined(kept, found)
-        self._validation, self._validation_versions = kept, versions()
-        return kept
+        """Return the outputs for the validation samples; keep small ones until the phase ends.
+
+        Messages between ranks are part of a forward pass, so all ranks compute outputs, or none does; and
+        every rank computes each output when the caller takes it.
+        """
+        kept = self._validation if versions() == self._validation_versions else None
+        some_rank_computes = self._limits.largest([int(kept is None)])[0]
+        return self._computed(samples, frozen, versions) if kept is None or some_rank_computes else kept
+
+    def _computed(self, samples: Iterable[Tensor], frozen: Frozen, versions: Versions) -> Iterator[Tensor]:
+        """Yield the outputs one by one; keep them after the last if they are small."""
+        kept: list[Tensor] = []
+        size, self._validation = 0, None
+        for out in map(frozen, samples):
+            size += out.nbytes
+            if size <= VALIDATION_BYTES:
+                kept.append(out)
+            else:
+                kept.clear()
+            yield out
+        if size <= VALIDATION_BYTES:
+            self._validation, self._validation_versions = kept, versions()
 
     def _decide(
         self, inputs: Tensor, rows: NDArray[np.int64], frozen: Frozen, versions: Versions, steps_left: int
@@ -225,9 +235,3 @@ def is_faster(steps: int, first: float, computing: float, writing: float, readin
 
 def _read(values: Tensor, rows: NDArray[np.int64]) -> Tensor:
     return images_last(values.index_select(0, torch.from_numpy(rows)))
-
-
-def _joined(first: list[Tensor], rest: Iterable[Tensor]) -> Iterable[Tensor]:
-    yield from first
-    first.clear()
-    yield from rest
