@@ -171,19 +171,30 @@ def test_ranks_validate_together_if_only_one_may_keep_its_outputs(
     assert len(found[0]) > 4 and found[1] == found[2] == found[0]
 
 
-class Recorded:
-    """Limits of a run of eight samples, and its events."""
+def samples(rows: Sequence[int]) -> Tensor:
+    """Return samples that have their own numbers as values."""
+    return torch.tensor(rows, dtype=torch.float32).view(-1, 1, 1, 1).expand(-1, 2, 3, 3).contiguous()
 
-    def __init__(self, folder: Path, refusals: int = 0) -> None:
+
+class Recorded:
+    """Limits of a run with batches of four samples, and its events."""
+
+    def __init__(self, folder: Path, refusals: int = 0, *, fetches: bool = False, count: int = 8) -> None:
         self.events: list[dict[str, object]] = []
         self.refusals = refusals
-        self.outputs = FrozenOutputs(RunLimits(8, 4, folder, 1, self.largest, self.record))
+        self.fetched: list[list[int]] = []
+        limits = RunLimits(count, 4, folder, 1, self.largest, self.record, self.fetch if fetches else None)
+        self.outputs = FrozenOutputs(limits)
 
     def largest(self, flags: Sequence[int]) -> list[int]:
         return [max(flags[0], self.refusals), *flags[1:]]
 
     def record(self, kind: str, **fields: Any) -> None:
         self.events.append({"kind": kind, **fields})
+
+    def fetch(self, rows: Sequence[int]) -> Tensor:
+        self.fetched.append(list(rows))
+        return samples(rows)
 
     def validate(self, take: int | None = None, version: int = 0, refuse: bool = False) -> list[float]:
         """Return the first value of each of three validation outputs, or of the first ``take``."""
@@ -193,16 +204,15 @@ class Recorded:
         return [float(each[0, 0, 0, 0]) for each in islice(found, take)]
 
     def double(self, x: Tensor) -> Tensor:
+        assert x.shape == (4, 2, 3, 3)  # kernels may be chosen by the size of a batch
         self.calls += 1
         return 2 * x
 
     def take(self, rows: list[int], version: int = 0, steps: int = 8) -> list[float]:
         """Return the first value of each output; the frozen stacks double."""
-        inputs = torch.tensor(rows, dtype=torch.float32).view(-1, 1, 1, 1).expand(-1, 2, 3, 3).contiguous()
         self.calls = 0
-        found = self.outputs.of_batch(
-            Batch(inputs, None, numbers=rows), self.double, lambda: (version,), steps
-        )
+        batch = Batch(samples(rows), None, numbers=rows)
+        found = self.outputs.of_batch(batch, self.double, lambda: (version,), steps)
         return [float(each) for each in found[:, 1, 2, 2]]
 
 
@@ -218,6 +228,29 @@ def test_a_batch_of_seen_samples_is_read_and_others_are_computed(
     assert run.events == [{"kind": "frozen_outputs", "kept_in": "memory", "bytes": 576, "samples": 8}]
     run.outputs.start()
     assert run.take([0, 1, 2, 3]) == [0, 2, 4, 6] and run.calls == 2
+
+
+def test_no_sample_is_read_again_for_a_batch_of_new_ones(
+    tmp_path: Path, keep: Callable[[bool], None]
+) -> None:
+    keep(True)
+    run = Recorded(tmp_path, fetches=True)
+    run.take([0, 1, 2, 3])
+    assert run.take([7, 5, 4, 6]) == [14, 10, 8, 12] and run.calls == 1
+    assert run.take([4, 0, 7, 1]) == [8, 0, 14, 2] and run.calls == 0
+    assert not run.fetched
+
+
+def test_samples_that_the_first_epoch_left_out_are_read_once(
+    tmp_path: Path, keep: Callable[[bool], None]
+) -> None:
+    keep(True)
+    run = Recorded(tmp_path, fetches=True, count=10)
+    run.take([0, 1, 2, 3])
+    run.take([4, 5, 6, 7])
+    assert run.take([9, 0, 2, 1]) == [18, 0, 4, 2] and run.calls == 1
+    assert run.fetched == [[8, 9]]
+    assert run.take([3, 8, 9, 7]) == [6, 16, 18, 14] and run.calls == 0
 
 
 def test_outputs_of_changed_weights_are_not_used(tmp_path: Path, keep: Callable[[bool], None]) -> None:

@@ -89,7 +89,7 @@ class FrozenOutputs:
         if versions() != self._versions:
             self._refuse("the frozen stacks were changed")
             return frozen(batch.inputs)
-        if not self._has[rows].all():
+        if self._has[rows].any() and not self._has[rows].all():
             self._add_rest(frozen)
         if self._has[rows].all():
             return _read(self._values, rows)
@@ -200,8 +200,9 @@ class FrozenOutputs:
         rest = np.flatnonzero(~self._has)
         if self._limits.fetch is None or not 0 < len(rest) <= self._limits.batch:
             return
-        rows = np.resize(rest, self._limits.batch)  # repeated, so that no kernel sees another batch size
-        out = frozen(self._limits.fetch(rows.tolist()))
+        inputs = self._limits.fetch(rest.tolist())
+        rows = np.resize(np.arange(len(rest)), self._limits.batch)  # no kernel sees another batch size
+        out = frozen(images_last(inputs[torch.from_numpy(rows)]))
         self._write(rest, out[: len(rest)])
 
 
