@@ -192,6 +192,12 @@ class Recorded:
     def record(self, kind: str, **fields: Any) -> None:
         self.events.append({"kind": kind, **fields})
 
+    @property
+    def reason(self) -> object:
+        """Why nothing is kept, as the last event says."""
+        assert self.events[-1]["kept_in"] is None
+        return self.events[-1]["reason"]
+
     def fetch(self, rows: Sequence[int]) -> Tensor:
         self.fetched.append(list(rows))
         return samples(rows)
@@ -271,7 +277,25 @@ def test_no_rank_keeps_outputs_if_another_cannot(tmp_path: Path, keep: Callable[
     run = Recorded(tmp_path, refusals=1)
     run.take([0, 1, 2, 3])
     assert run.take([0, 1, 2, 3]) == [0, 2, 4, 6] and run.calls == 1
-    assert run.events[-1]["kept_in"] is None
+    assert run.reason == "another rank cannot keep its part"
+
+
+def test_the_event_says_why_this_rank_keeps_nothing(
+    tmp_path: Path, keep: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(False)
+    slower = Recorded(tmp_path, refusals=1)
+    slower.take([0, 1, 2, 3])
+    assert slower.reason == "computing them again is faster"
+    monkeypatch.setattr(frozen_outputs, "MEMORY_FRACTION", 0.0)
+    monkeypatch.setattr(frozen_outputs, "DISK_FRACTION", 0.0)
+    full = Recorded(tmp_path)
+    full.take([0, 1, 2, 3])
+    assert full.reason == "neither memory nor disk has room"
+    monkeypatch.setattr(frozen_outputs, "has_cpu_kernel", never)
+    other = Recorded(tmp_path)
+    other.take([0, 1, 2, 3])
+    assert other.reason == "other backends compute other bits at other places of a batch"
 
 
 def test_nothing_is_measured_if_no_sample_comes_twice(tmp_path: Path, keep: Callable[[bool], None]) -> None:
