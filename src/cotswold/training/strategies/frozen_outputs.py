@@ -13,7 +13,7 @@ import mmap
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -37,6 +37,8 @@ VALIDATION_BYTES = 64 << 20
 
 Frozen = Callable[[Tensor], Tensor]
 """Computes the output of the frozen stacks."""
+Versions = Callable[[], tuple[int, ...]]
+"""Returns numbers that change if the weights of the frozen stacks are written."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,40 @@ class RunLimits:
     fetch: Callable[[Sequence[int]], Tensor] | None = None
 
 
+@dataclass(frozen=True)
+class _Room:
+    """Room for the outputs of all samples: in memory, or in a mapped ``file``."""
+
+    values: Tensor
+    file: mmap.mmap | None = None
+
+    @property
+    def place(self) -> str:
+        return "memory" if self.file is None else "disk"
+
+    def write(self, rows: NDArray[np.int64], out: Tensor) -> None:
+        self.values.index_copy_(0, torch.from_numpy(rows), images_first(out))
+
+    def read(self, rows: NDArray[np.int64]) -> Tensor:
+        return images_last(self.values.index_select(0, torch.from_numpy(rows)))
+
+    def seconds(self, rows: NDArray[np.int64], out: Tensor) -> tuple[float, float]:
+        """Write the outputs of a batch and read them; return the seconds of each.
+
+        A file is still in memory when it is read, so the time to write it is returned for both.
+        """
+        self.write(rows, out)
+        self.read(rows)  # the first calls may compile kernels
+        began = time.perf_counter()
+        self.write(rows, out)
+        if self.file is not None:
+            self.file.flush()  # to measure the disk
+        writing = time.perf_counter() - began
+        began = time.perf_counter()
+        self.read(rows)
+        return writing, time.perf_counter() - began if self.file is None else writing
+
+
 class FrozenOutputs:
     """The kept outputs of one phase; `start` begins another.
 
@@ -69,7 +105,7 @@ class FrozenOutputs:
 
     def start(self) -> None:
         """Discard everything: another stack is trained."""
-        self._values: Tensor | None = None
+        self._room: _Room | None = None
         self._has = np.zeros(self._limits.samples, bool)
         self._is_refused = False
         self._versions: tuple[int, ...] = ()
@@ -84,15 +120,15 @@ class FrozenOutputs:
         if self._is_refused or batch.numbers is None:
             return frozen(batch.inputs)
         rows = np.asarray(batch.numbers)
-        if self._values is None:
+        if self._room is None:
             return self._decide(batch.inputs, rows, frozen, versions, steps_left)
         if versions() != self._versions:
             self._refuse("the frozen stacks were changed")
             return frozen(batch.inputs)
-        if not self._has[rows].all():
+        if self._has[rows].any() and not self._has[rows].all():
             self._add_rest(frozen)
         if self._has[rows].all():
-            return _read(self._values, rows)
+            return self._room.read(rows)
         out = frozen(batch.inputs)
         self._write(rows, out)
         return out
@@ -100,18 +136,28 @@ class FrozenOutputs:
     def of_validation(
         self, samples: Iterable[Tensor], frozen: Frozen, versions: Versions
     ) -> Iterable[Tensor]:
-        """Return the outputs for the validation samples; keep small ones until the phase ends."""
-        if self._validation is not None and versions() == self._validation_versions:
-            return self._validation
-        found = (frozen(each) for each in samples)
-        kept, size = [], 0
-        for each in found:
-            kept.append(each)
-            size += each.numel() * each.element_size()
-            if size > VALIDATION_BYTES:
-                return _joined(kept, found)
-        self._validation, self._validation_versions = kept, versions()
-        return kept
+        """Return the outputs for the validation samples; keep small ones until the phase ends.
+
+        Messages between ranks are part of a forward pass, so all ranks compute outputs, or none does; and
+        every rank computes each output when the caller takes it.
+        """
+        kept = self._validation if versions() == self._validation_versions else None
+        some_rank_computes = self._limits.largest([int(kept is None)])[0]
+        return self._computed(samples, frozen, versions) if kept is None or some_rank_computes else kept
+
+    def _computed(self, samples: Iterable[Tensor], frozen: Frozen, versions: Versions) -> Iterator[Tensor]:
+        """Yield the outputs one by one; keep them after the last if they are small."""
+        kept: list[Tensor] = []
+        size, self._validation = 0, None
+        for out in map(frozen, samples):
+            size += out.nbytes
+            if size <= VALIDATION_BYTES:
+                kept.append(out)
+            else:
+                kept.clear()
+            yield out
+        if size <= VALIDATION_BYTES:
+            self._validation, self._validation_versions = kept, versions()
 
     def _decide(
         self, inputs: Tensor, rows: NDArray[np.int64], frozen: Frozen, versions: Versions, steps_left: int
@@ -127,59 +173,49 @@ class FrozenOutputs:
         limits = self._limits
         each = prod(out.shape[1:]) * out.element_size()
         size = each * limits.samples
-        values, where, mapped = self._reserve(out, size)
-        if values is not None:
-            values.index_copy_(0, torch.from_numpy(rows), images_first(out))
-            _read(values, rows)  # the first calls may compile kernels
-            began = time.perf_counter()
-            values.index_copy_(0, torch.from_numpy(rows), images_first(out))
-            if mapped is not None:
-                mapped.flush()  # to measure the disk
-            writing = time.perf_counter() - began
-            began = time.perf_counter()
-            _read(values, rows)
-            reading = time.perf_counter() - began if mapped is None else writing
+        room = self._reserve(out, size)
+        if isinstance(room, _Room):
+            writing, reading = room.seconds(rows, out)
             if not is_faster(steps_left, first, computing, writing, reading):
-                values, where = None, "slower"
-        reason = _REASONS.get(where, "")
-        refused, size = limits.largest([int(values is None), size])
-        if refused or values is None:
-            self._refuse(reason or "another rank cannot keep its part")
+                room = "computing them again is faster"
+        refused, size = limits.largest([int(isinstance(room, str)), size])
+        if isinstance(room, str) or refused:
+            self._refuse(room if isinstance(room, str) else "another rank cannot keep its part")
             return out
-        self._values, self._versions = values, versions()
+        self._room, self._versions = room, versions()
         self._has[rows] = True
-        limits.record("frozen_outputs", kept_in=where, bytes=size, samples=limits.samples)
+        limits.record("frozen_outputs", kept_in=room.place, bytes=size, samples=limits.samples)
         return out
 
-    def _reserve(self, out: Tensor, size: int) -> tuple[Tensor | None, str, mmap.mmap | None]:
-        """Return room for the outputs of all samples, where it is (or why there is none), and its file."""
+    def _reserve(self, out: Tensor, size: int) -> _Room | str:
+        """Return room for the outputs of all samples, or why there is none."""
         if not has_cpu_kernel(out):
-            return None, "bits", None
-        limits = self._limits
+            return "other backends compute other bits at other places of a batch"
+        limits, is_full = self._limits, "neither memory nor disk has room"
         shape = (limits.samples, *out.shape[1:])
         if size * limits.ranks <= MEMORY_FRACTION * available_bytes():
-            return out.new_empty(shape), "memory", None
+            return _Room(out.new_empty(shape))
         if not hasattr(os, "posix_fallocate"):  # macOS: a file could run out of space while it is written
-            return None, "room", None
+            return is_full
         try:
             space = os.statvfs(limits.folder)
             if size * limits.ranks > DISK_FRACTION * space.f_bavail * space.f_frsize:
-                return None, "room", None
+                return is_full
             with tempfile.TemporaryFile(dir=limits.folder) as file:  # has no name: it ends with the process
                 os.posix_fallocate(file.fileno(), 0, size)
                 mapped = mmap.mmap(file.fileno(), size)
         except OSError:
-            return None, "room", None
-        return torch.frombuffer(mapped, dtype=out.dtype).view(shape), "disk", mapped
+            return is_full
+        return _Room(torch.frombuffer(mapped, dtype=out.dtype).view(shape), mapped)
 
     def _refuse(self, reason: str) -> None:
         """Compute the outputs in each step until the phase ends."""
-        self._is_refused, self._values = True, None
+        self._is_refused, self._room = True, None
         self._limits.record("frozen_outputs", kept_in=None, reason=reason)
 
     def _write(self, rows: NDArray[np.int64], out: Tensor) -> None:
-        assert self._values is not None, "only kept outputs are written"
-        self._values.index_copy_(0, torch.from_numpy(rows), images_first(out))
+        assert self._room is not None, "only kept outputs are written"
+        self._room.write(rows, out)
         self._has[rows] = True
 
     def _add_rest(self, frozen: Frozen) -> None:
@@ -190,19 +226,10 @@ class FrozenOutputs:
         rest = np.flatnonzero(~self._has)
         if self._limits.fetch is None or not 0 < len(rest) <= self._limits.batch:
             return
-        rows = np.resize(rest, self._limits.batch)  # repeated, so that no kernel sees another batch size
-        out = frozen(self._limits.fetch(rows.tolist()))
+        inputs = self._limits.fetch(rest.tolist())
+        rows = np.resize(np.arange(len(rest)), self._limits.batch)  # no kernel sees another batch size
+        out = frozen(images_last(inputs[torch.from_numpy(rows)]))
         self._write(rest, out[: len(rest)])
-
-
-Versions = Callable[[], tuple[int, ...]]
-"""Returns numbers that change if the weights of the frozen stacks are written."""
-
-_REASONS = {
-    "bits": "other backends compute other bits at other places of a batch",
-    "room": "neither memory nor disk have room",
-    "slower": "computing them again is faster",
-}
 
 
 def is_faster(steps: int, first: float, computing: float, writing: float, reading: float) -> bool:
@@ -221,13 +248,3 @@ def is_faster(steps: int, first: float, computing: float, writing: float, readin
     False
     """
     return (steps - first) * (computing - reading) > first * writing
-
-
-def _read(values: Tensor, rows: NDArray[np.int64]) -> Tensor:
-    return images_last(values.index_select(0, torch.from_numpy(rows)))
-
-
-def _joined(first: list[Tensor], rest: Iterable[Tensor]) -> Iterable[Tensor]:
-    yield from first
-    first.clear()
-    yield from rest

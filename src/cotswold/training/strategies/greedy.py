@@ -92,11 +92,11 @@ class Greedy(StackStrategy):
 
     def _versions(self) -> tuple[int, ...]:
         """Return torch's counts of the changes of the frozen weights, such as by an average of weights."""
-        found = (vars_of(stack) for stack in self.network.stacks[: self.phase.part])
+        found = (_vars_of(stack) for stack in self.network.stacks[: self.phase.part])
         return tuple(each._version for stack in found for each in stack)
 
 
-def vars_of(stack: Stack) -> list[Tensor]:
+def _vars_of(stack: Stack) -> list[Tensor]:
     """Return the tensors of a stack that its output depends on."""
     values = (getattr(stack, name, None) for name in ("filters", "norms", "alpha", "gain"))
     return [each for each in values if isinstance(each, Tensor)]
