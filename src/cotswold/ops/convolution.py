@@ -22,7 +22,7 @@ from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.ops.memory_format import empty_map, images_last, images_last_no_grad
-from cotswold.ops.reverse_mode import is_traced
+from cotswold.ops.reverse_mode import is_eager, is_traced
 
 IMAGES_LEAST = 16
 """Images from which they fill the vectors of most processors in float32."""
@@ -136,7 +136,7 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled():  # a graph of the gradient, which torch differentiates
+        if torch.is_grad_enabled() or not is_eager(grad):  # a graph of the gradient, or several at once
             found = _torch_gradients(grad, x, weight, ctx.stride, ctx.padding, wanted)
         else:
             found = _gradients(grad, x, weight, ctx.stride, ctx.padding, wanted)
