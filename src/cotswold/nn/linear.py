@@ -26,6 +26,7 @@ class Linear(nn.Linear):
         device: Device of the parameters.
         dtype: Dtype of the parameters.
 
+    >>> import torch
     >>> Linear(400, 400)(torch.rand(64, 400)).shape
     torch.Size([64, 400])
     """
@@ -49,6 +50,7 @@ class Flatten(nn.Flatten):
         start_dim: First dimension to flatten.
         end_dim: Last dimension to flatten.
 
+    >>> import torch
     >>> Flatten()(torch.rand(2, 3, 8, 8)).shape
     torch.Size([2, 192])
     """
