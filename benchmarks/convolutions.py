@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from cotswold import keep_freed_memory, recipe
 from cotswold.bench.measure import Spread, document, interleaved, ratios
-from cotswold.nn import BatchNorm2d, Conv2d, MaxPool2d
+from cotswold.nn import BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d
 from cotswold.ops import images_last
 from cotswold.training.models import build_layers
 
@@ -36,6 +36,8 @@ CLASSES = 10
 _TORCH: dict[type[nn.Module], type[nn.Module]] = {
     BatchNorm2d: nn.BatchNorm2d,
     Conv2d: nn.Conv2d,
+    Flatten: nn.Flatten,
+    Linear: nn.Linear,
     MaxPool2d: nn.MaxPool2d,
 }
 Action = Callable[[], object]

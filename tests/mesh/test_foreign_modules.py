@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold.geometry import Box
 from cotswold.mesh import partition
-from cotswold.nn import L2Pool2d
+from cotswold.nn import L2Pool2d, convert_layers
 
 
 def _asks(_: nn.Module, x: Any) -> Any:
@@ -307,3 +307,21 @@ def test_what_a_pooling_reads_of_a_map_does_not_depend_on_the_last_map() -> None
     assert field.input_box(Box((0, 0), pooling.output_size(7, 8))) == plane
     pooling.output_size(5, 5)
     assert field.input_box(Box((0, 0), (7, 8))) == plane
+
+
+def _converted() -> tuple[list[str], float]:
+    """Return the classes of a partitioned network, and its largest difference from one process."""
+    torch.manual_seed(0)
+    x = torch.rand(SHAPE)
+    layers = nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(168, 6), nn.ReLU(), nn.Linear(6, 3)
+    network = convert_layers(nn.Sequential(*layers))
+    whole = network(x)
+    partitioned = partition(network, "1x2")
+    found = [type(part).__name__ for part in partitioned.children()]
+    return found, float((partitioned(x) - whole).abs().max().detach())
+
+
+def test_converted_layers_are_split_as_torchs() -> None:
+    for names, difference in on_ranks(2, _converted):
+        assert names == ["Conv2d", "Flatten", "SplitLinear", "ReLU", "SplitLinear"]
+        assert difference < 1e-5

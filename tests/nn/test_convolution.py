@@ -182,6 +182,16 @@ def test_it_is_differentiable_twice() -> None:
     assert torch.autograd.gradgradcheck(convolve, values, fast_mode=True)
 
 
+def test_several_gradients_at_once_are_torchs() -> None:
+    values = _values((16, 2, 4, 4, 2, (3, 2), 1, 1))
+    out = ops.conv2d(*values, padding=1)
+    slopes = torch.randn(3, *out.shape, dtype=out.dtype)
+    many = torch.autograd.grad(out, values, slopes, is_grads_batched=True, retain_graph=True)
+    alone = torch.autograd.grad(out, values, slopes[1])
+    for one, several in zip(alone, many, strict=True):
+        torch.testing.assert_close(several[1], one, rtol=1e-12, atol=1e-11)
+
+
 def test_only_the_wanted_gradients_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = Conv2d(1, 2, 3)
     calls: list[int] = []

@@ -73,13 +73,8 @@ def computes(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 
 def _as_map(x: Tensor) -> Tensor:
-    return x[:, :, None, None]
-
-
-def _samples_last(x: Tensor) -> Tensor:
-    if x.stride(0) == 1 and x.stride(1) >= x.shape[0]:
-        return x
-    return images_last_no_grad(_as_map(x))[:, :, 0, 0]
+    """Return samples as maps of one position, last in memory; a copy only if they are not."""
+    return images_last_no_grad(x[:, :, None, None])
 
 
 def _empty(samples: int, features: int, like: Tensor) -> Tensor:
@@ -113,7 +108,7 @@ def _forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     samples, (outputs, inputs) = x.shape[0], weight.shape
     out = _empty(samples, outputs, x)
     layer = dense_layer(inputs, outputs)
-    products.adjoint(_as_map(_samples_last(x)), weight.contiguous()[None, None, None], layer, _as_map(out))
+    products.adjoint(_as_map(x), weight.contiguous()[None, None, None], layer, _as_map(out))
     return out if bias is None else out.add_(bias)
 
 
@@ -129,18 +124,18 @@ def _gradients(grad: Tensor, x: Tensor, weight: Tensor, wanted: Wanted) -> Gradi
     from cotswold.kernels import products
 
     samples, (outputs, inputs) = x.shape[0], weight.shape
-    grad, layer = _samples_last(grad), dense_layer(inputs, outputs)
+    delta, layer = _as_map(grad), dense_layer(inputs, outputs)
     of_x, of_weight, of_bias = None, None, None
     if wanted[0]:
         of_x = _empty(samples, inputs, x)
-        products.product(_as_map(grad), weight.contiguous()[None, None, None], layer, _as_map(of_x))
+        products.product(delta, weight.contiguous()[None, None, None], layer, _as_map(of_x))
     if wanted[1]:
         of_weight = x.new_empty(outputs, inputs)
-        products.outer(_as_map(_samples_last(x)), _as_map(grad), layer, of_weight[None, None, None])
+        products.outer(_as_map(x), delta, layer, of_weight[None, None, None])
     if wanted[2]:  # torch's sums would depend on the width of its vectors
         of_bias, ones = x.new_empty(outputs), x.new_ones(1, samples).t()
         sums = of_bias[None, None, None, :, None]
-        products.outer(_as_map(ones), _as_map(grad), dense_layer(1, outputs), sums)
+        products.outer(_as_map(ones), delta, dense_layer(1, outputs), sums)
     return of_x, of_weight, of_bias
 
 
