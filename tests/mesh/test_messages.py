@@ -113,6 +113,30 @@ def test_a_norm_needs_one_message_in_each_pass_and_no_layer_waits_for_sums_of_we
         assert apart < 1e-10
 
 
+EMPTY: dict[str, Callable[[], nn.Module]] = {
+    "batch norm": lambda: nn.BatchNorm2d(4).eval(),
+    "group norm": lambda: nn.GroupNorm(2, 4),
+    "instance norm": lambda: nn.InstanceNorm2d(4),
+}
+
+
+def _without_images() -> list[tuple[list[int], list[float]]]:
+    """Return the shape of each norm's output for an empty batch, and the sums of its gradients."""
+    found = []
+    for norm in EMPTY.values():
+        model = partition(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), norm()), "1x2")
+        out = model(torch.zeros(0, 3, 6, 8))
+        out.sum().backward()
+        sums = [one.grad.full_tensor().abs().sum().item() for one in model.parameters()]
+        found.append((list(out.shape), sums))
+    return found
+
+
+def test_norms_of_an_empty_batch_have_an_empty_output_and_no_gradients() -> None:
+    for found in on_ranks(2, _without_images):
+        assert found == [([0, 4, 6, 8], [0.0] * count) for count in (4, 4, 2)]
+
+
 def _large() -> tuple[list[str], list[int], bool]:
     """Return the order of events of a backward pass, the sums, and whether a second pass has its bits."""
     model = partition(_chain(nn.Identity, 80), "1x2")
