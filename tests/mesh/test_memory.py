@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from cotswold.geometry import Box, Grid
 from cotswold.mesh import DistributedMap, SpatialLayer, partition
+from cotswold.mesh.maps.kept import kept_as_parts, window_boxes
 from cotswold.mesh.modules.parameters import local_part
 from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d
 
@@ -64,6 +65,13 @@ class Changed(Blurred):
 
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
         return super().forward_window(window.sub_(0.5), output)
+
+
+class Overwritten(Blurred):
+    """A change in place of a result that the backward pass needs."""
+
+    def forward_window(self, window: Tensor, output: Box) -> Tensor:
+        return super().forward_window(window, output).sigmoid().mul_(2)
 
 
 class Sampled(nn.Module):
@@ -260,3 +268,48 @@ def _words_of_changes() -> list[str]:
 def test_a_change_of_a_map_that_the_backward_pass_needs_is_an_error_as_in_one_process() -> None:
     for words in on_ranks(2, _words_of_changes):
         assert all("modified by an inplace operation" in each for each in words), words
+
+
+def _words_of_overwritten() -> tuple[str, str]:
+    """Return the errors of backward passes of a layer that changes a saved result, plain and on a grid."""
+    found = []
+    net = nn.Sequential(nn.Conv2d(3, 8, 1), Overwritten())
+    for each in (net, partition(net, "1x2")):
+        out = each(torch.rand(1, 3, 12, 10))
+        with pytest.raises(RuntimeError) as caught:
+            torch.autograd.backward([out.sum()])
+        found.append(str(caught.value))
+    return found[0], found[1]
+
+
+def test_a_layer_that_changes_a_saved_result_is_an_error_as_in_one_process() -> None:
+    for plain, on_grid in on_ranks(2, _words_of_overwritten):
+        assert "modified by an inplace operation" in plain
+        assert "modified by an inplace operation of a layer on a grid of ranks" in on_grid
+
+
+CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": lambda x: x.sigmoid().mul_(2),
+    "exp": lambda x: x.exp().add_(1),
+    "softmax": lambda x: x.softmax(1).div_(3),
+    "square root": lambda x: (x + 1).sqrt().clamp_(0.5, 1.2),
+    "tanh": lambda x: F.max_pool2d(x, 3, 1).tanh_().mul_(0.5),
+}
+
+
+def _gradient(change: Callable[[Tensor], Tensor], is_inside: bool) -> Tensor:
+    """Return a window's gradient, which is computed within the layer or after it."""
+    part = torch.rand(1, 2, 6, 6)
+    window, box = F.pad(part, (0, 1)).requires_grad_(), Box((0, 0), (6, 7))
+    with kept_as_parts(window_boxes(Box((0, 0), (6, 6)), box), part, (window, box)):
+        total = change(window).sum()
+        if is_inside:
+            return torch.autograd.grad(total, window)[0]
+    return torch.autograd.grad(total, window)[0]
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_a_saved_result_is_an_error_also_within_the_layer(name: str, is_inside: bool) -> None:
+    with pytest.raises(RuntimeError, match="modified by an inplace operation of a layer"):
+        _gradient(CHANGES[name], is_inside)

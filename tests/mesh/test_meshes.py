@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import DistributedMap, Exchange, Mesh, partition
-from cotswold.mesh.ranks.mesh import _process_group, timeout_of
+from cotswold.mesh.ranks.process_groups import process_group, timeout_of
 from cotswold.mesh.transport.connect import SOCKETS_SWITCH, SWITCH
 
 
@@ -164,7 +164,7 @@ def _words_without_a_backend(store: str) -> list[str]:
     dist.init_process_group("cuda:gloo", store=files, rank=rank, world_size=2)
     with pytest.raises(UserError) as refused:
         partition(nn.Conv2d(1, 1, 3), "1x2")
-    group = _process_group([0, 1], 2, "cuda")
+    group = process_group([0, 1], 2, "cuda")
     total = torch.ones(3)
     dist.all_reduce(total, group=group)
     return [str(refused.value), str(total.tolist())]

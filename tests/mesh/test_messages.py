@@ -18,6 +18,7 @@ from cotswold.mesh import Mesh, partition
 from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.ranks import mesh as of_mesh
 from cotswold.mesh.ranks.short_messages import RANKS_MAX, is_short
+from cotswold.mesh.transport.connect import SOCKETS_SWITCH, SWITCH
 
 LAYERS = 4
 
@@ -113,6 +114,30 @@ def test_a_norm_needs_one_message_in_each_pass_and_no_layer_waits_for_sums_of_we
         assert apart < 1e-10
 
 
+EMPTY: dict[str, Callable[[], nn.Module]] = {
+    "batch norm": lambda: nn.BatchNorm2d(4).eval(),
+    "group norm": lambda: nn.GroupNorm(2, 4),
+    "instance norm": lambda: nn.InstanceNorm2d(4),
+}
+
+
+def _without_images() -> list[tuple[list[int], list[float]]]:
+    """Return the shape of each norm's output for an empty batch, and the sums of its gradients."""
+    found = []
+    for norm in EMPTY.values():
+        model = partition(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), norm()), "1x2")
+        out = model(torch.zeros(0, 3, 6, 8))
+        out.sum().backward()
+        sums = [one.grad.full_tensor().abs().sum().item() for one in model.parameters()]
+        found.append((list(out.shape), sums))
+    return found
+
+
+def test_norms_of_an_empty_batch_have_an_empty_output_and_no_gradients() -> None:
+    for found in on_ranks(2, _without_images):
+        assert found == [([0, 4, 6, 8], [0.0] * count) for count in (4, 4, 2)]
+
+
 def _large() -> tuple[list[str], list[int], bool]:
     """Return the order of events of a backward pass, the sums, and whether a second pass has its bits."""
     model = partition(_chain(nn.Identity, 80), "1x2")
@@ -175,6 +200,44 @@ def test_short_and_long_tensors_are_summed_and_gathered(grid: str) -> None:
         assert found == [(shape != (4097,), True, True) for shape in SHAPES]
     assert not is_short(torch.zeros(1), RANKS_MAX + 1)
     assert not is_short(torch.zeros(1, device="meta"), 2)
+
+
+def _noted(calls: list[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*given: Any, **words: Any) -> Any:
+        calls.append(name)
+        return function(*given, **words)
+
+    return call
+
+
+def _by_group(apart: tuple[int, ...]) -> tuple[list[Tensor], int, int]:
+    """Return a sum, a maximum and gathered tensors, and the numbers of calls of Gloo and of `gather_short`.
+
+    The ranks ``apart`` have no connections but those of the group.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if dist.get_rank() in apart:
+            for switch in (SWITCH, SOCKETS_SWITCH):
+                patch.setenv(switch, "0")
+        mesh = Mesh.of("1x3")
+        mesh.sum_in_place(torch.zeros(1))  # the first call connects the ranks
+        own = torch.tensor([mesh.rank, 2 - mesh.rank])
+        calls: list[str] = []
+        for module, name in ((dist, "all_reduce"), (dist, "all_gather"), (of_mesh, "gather_short")):
+            patch.setattr(module, name, _noted(calls, name, getattr(module, name)))
+        found = [mesh.sum_in_place(own.clone()), mesh.largest_in_place(own.clone()), *mesh.gather(own)]
+    by_ranks = calls.count("gather_short")
+    return found, len(calls) - by_ranks, by_ranks
+
+
+@pytest.mark.parametrize("apart", [(), (1,), (0, 1, 2)])
+def test_short_tensors_use_the_group_if_a_pair_of_ranks_has_no_other_connection(
+    apart: tuple[int, ...],
+) -> None:
+    wanted = torch.tensor([[3, 3], [2, 2], [0, 2], [1, 1], [2, 0]])
+    for found, by_group, by_ranks in on_ranks(3, _by_group, apart):
+        assert torch.equal(torch.stack(found), wanted)
+        assert (by_group, by_ranks) == ((3, 0) if apart else (0, 3))
 
 
 def _during_exchange() -> tuple[float, float]:

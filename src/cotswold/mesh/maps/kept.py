@@ -116,15 +116,29 @@ class _Keeper:
 
     def __init__(self, *values: Tensor) -> None:
         self._values: tuple[Tensor, ...] = values
+        self._versions = [version_of(one) for one in values]
+        self._is_changed = False
         self._node: Any = None
 
     def keep(self) -> None:
+        self._find_changes()
         anchor = torch.empty(0, requires_grad=True)
         self._node = _Kept.apply(anchor, *self._values).grad_fn  # type: ignore[no-untyped-call]  # torch's
         self._values = ()
 
     def values(self) -> tuple[Tensor, ...]:
+        if self._node is None:
+            self._find_changes()
+        if self._is_changed:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace "
+                "operation of a layer on a grid of ranks; change a copy of it"
+            )
         return self._values if self._node is None else tuple(self._node.saved_tensors)
+
+    def _find_changes(self) -> None:
+        """Compare versions: torch does not compare those of tensors that hooks have packed."""
+        self._is_changed = [version_of(one) for one in self._values] != self._versions
 
 
 @dataclass(frozen=True, eq=False)

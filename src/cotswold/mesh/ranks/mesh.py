@@ -1,7 +1,7 @@
 """A grid of ranks and its collectives.
 
-Knows: torch.distributed's groups and device meshes, the place of each rank, bytes sent between ranks. Does
-not know: maps, modules, how processes were started.
+Knows: torch.distributed's collectives and device meshes, the place of each rank, bytes sent between ranks.
+Does not know: maps, modules, how processes were started.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
-from datetime import timedelta
 from functools import cached_property
 from threading import RLock
 from typing import Any, TypeVar, cast
@@ -26,6 +25,7 @@ from cotswold.host.ipc.shared_memory_channel import SharedMemoryChannel
 from cotswold.host.ipc.tcp_channel import TcpChannel
 from cotswold.host.token import Token, token_of
 from cotswold.mesh.ranks.consistency_checks import ConsistencyChecks
+from cotswold.mesh.ranks.process_groups import process_group, timeout_of
 from cotswold.mesh.ranks.shared_sums import SharedSums
 from cotswold.mesh.ranks.short_messages import gather_short, is_short
 from cotswold.mesh.transport.buffers import BufferPool
@@ -79,7 +79,7 @@ class Mesh:
                 f"rank {me} is not in the grid of ranks {members}; call this only on the grid's ranks"
             )
         self.rank = members.index(me)
-        self.group = _process_group(members, count, device_mesh.device_type)
+        self.group = process_group(members, count, device_mesh.device_type)
         self.buffers = BufferPool()
         self.draws = 0
         """Number of draws of random numbers that must be equal on all ranks."""
@@ -174,6 +174,13 @@ class Mesh:
             self._gathered_by_group, timeout_of(self.group), self.members, self.rank, near, token
         )
 
+    @cached_property
+    def _has_own_connections(self) -> bool:
+        """True if every pair of ranks has a channel or a stream; the first access is a collective call."""
+        to_all = len(self.channels) + len(self.streams) == self.size - 1
+        of_all = self._gathered_by_group(torch.tensor([to_all], dtype=torch.uint8, device="cpu"))
+        return all(bool(one.item()) for one in of_all)
+
     def routes(self, device: torch.device) -> Routes:
         """Return the transports for messages from memory of a device; the first call is collective.
 
@@ -252,7 +259,7 @@ class Mesh:
 
         Messages of exchanges count as planned. Sums and maxima of n bytes over P ranks count as 2 (P - 1) n,
         and n bytes gathered from every rank as P (P - 1) n, which is the traffic of a ring, as Gloo and NCCL
-        use. Short sums and maxima count as gathered. Headers are not counted.
+        use. Short sums and maxima count as gathered if they do not use the group. Headers are not counted.
         """
         sent_bytes, self._sent_bytes = self._sent_bytes, 0
         return sent_bytes
@@ -289,7 +296,7 @@ class Mesh:
         return self._reduced(values, dist.ReduceOp.MAX)
 
     def _reduced(self, values: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
-        if is_short(values, self.size):
+        if is_short(values, self.size) and self._has_own_connections:
             first, *others = self.gather(values)
             for each in others:  # in the order of ranks, so that all have the same bits
                 first = first.add_(each) if how == dist.ReduceOp.SUM else torch.maximum(first, each)
@@ -312,7 +319,7 @@ class Mesh:
         if self.group is None:
             return [values]
         self.count(self.size * (self.size - 1) * values.nbytes)
-        if into is None and is_short(values, self.size):
+        if into is None and is_short(values, self.size) and self._has_own_connections:
             return gather_short(values, self)
         return self._gathered_by_group(values, into)
 
@@ -349,42 +356,6 @@ class Mesh:
 
     def __repr__(self) -> str:
         return f"Mesh({self.grid}, rank {self.rank})"
-
-
-def _process_group(members: list[int], count: int, device: str) -> dist.ProcessGroup | None:
-    """Create a group of these of the job's ``count`` ranks, for tensors of a device and of the CPU.
-
-    All ranks of the mesh call this; the group has the timeout of the job's group. Raises UserError if maps
-    are on the CPU, and the job's group has no backend for the CPU.
-    """
-    if len(members) == 1:
-        return None
-    backend, timeout = None, timeout_of(None)
-    if timeout is None:  # the few numbers that ranks compare are on the CPU, also if maps are on a GPU
-        backend = f"cpu:gloo,{dist.get_backend_config()}"
-        if device == "cpu":
-            raise UserError(
-                f"maps on the CPU need a process group for the CPU, but the job's is {dist.get_backend()}; "
-                f'call init_process_group("{backend}"), or move the module to the GPU first'
-            )
-        timeout = timeout_of(None, device)
-    everybody = members == list(range(count))
-    group: dist.ProcessGroup = dist.new_group(
-        members, timeout, backend, use_local_synchronization=not everybody
-    )
-    return group
-
-
-def timeout_of(group: dist.ProcessGroup | None, device: str = "cpu") -> timedelta | None:
-    """Timeout of a group (None: the job's default group); None if it has no backend for the device."""
-    known = group if group is not None else dist.group.WORLD
-    assert known is not None, "several ranks need a process group"
-    try:
-        backend = known._get_backend(torch.device(device))
-    except RuntimeError:  # torch's error for a device without a backend
-        return None
-    timeout: timedelta = getattr(getattr(backend, "options", None), "_timeout", dist.default_pg_timeout)
-    return timeout
 
 
 _MESHES: list[tuple[weakref.ref[dist.ProcessGroup] | None, dict[Hashable, Mesh]]] = []

@@ -17,7 +17,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
 from cotswold.host.token import Token
-from cotswold.mesh.ranks.mesh import AXES, Mesh, _of_this_job, _process_group
+from cotswold.mesh.ranks.mesh import AXES, Mesh, _of_this_job
+from cotswold.mesh.ranks.process_groups import process_group
 
 REPLICA_AXES = ("replicas", *AXES)
 """Names of the dimensions of a device mesh with replicas."""
@@ -42,7 +43,7 @@ class ReplicaAxis:
         self.count, self.grid = count, grid
         self.index, place = divmod(rank, grid.size)
         self.members = [replica * grid.size + place for replica in range(count)]
-        self.group = _process_group(self.members, count * grid.size, device)
+        self.group = process_group(self.members, count * grid.size, device)
         self._sent_bytes = 0
 
     @property

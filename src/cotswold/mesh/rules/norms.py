@@ -176,7 +176,7 @@ class _GroupNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *__: Any) -> tuple[Tensor | None, ...]:
         values, weight, bias, mean, scale = ctx.saved_tensors
-        mesh, _, count, _ = ctx.how
+        mesh, groups, count, _ = ctx.how
         needed = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled():  # the gradient will be differentiated
             out = _composed_groups(values, weight, bias, ctx.how)
@@ -186,7 +186,7 @@ class _GroupNorm(torch.autograd.Function):
         to_values = None
         if needed[0]:
             own = sums if weight is None else sums * weight
-            shared = mesh.sum_in_place(own.view(2, len(mean), -1).sum(2)) / count
+            shared = mesh.sum_in_place(own.view(2, len(mean), own.shape[2] // groups).sum(2)) / count
             to_values = _weighted(grad, weight) - _each(shared[0], values)
             to_values = to_values.sub_(unit.mul_(_each(shared[1], values))).mul_(_each(scale, values))
         to_weight, to_bias = sums[1].sum(0) if needed[1] else None, sums[0].sum(0) if needed[2] else None
@@ -202,7 +202,8 @@ def _grouped(values: Tensor, groups: int) -> Tensor:
 def _each(of_groups: Tensor, values: Tensor) -> Tensor:
     """Return one number of each group for each channel of its image, ``(image, channel, 1, 1)``."""
     images, channels = values.shape[:2]
-    return of_groups.repeat_interleave(images * channels // len(of_groups)).view(images, channels, 1, 1)
+    repeats = images * channels // max(len(of_groups), 1)
+    return of_groups.repeat_interleave(repeats).view(images, channels, 1, 1)
 
 
 def _weighted(values: Tensor, weight: Tensor | None) -> Tensor:
