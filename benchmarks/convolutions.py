@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from cotswold import keep_freed_memory, recipe
 from cotswold.bench.measure import Spread, document, interleaved, ratios
-from cotswold.nn import BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d
+from cotswold.nn import BatchNorm2d, Conv2d, Dropout, Flatten, Linear, MaxPool2d
 from cotswold.ops import images_last
 from cotswold.training.models import build_layers
 
@@ -34,6 +34,7 @@ RECIPES = ("adam-mnist", "adam-mnist-augmented", "adam-cifar10", "cifar10")
 OURS = "cotswold"
 CLASSES = 10
 _TORCH: dict[type[nn.Module], type[nn.Module]] = {
+    Dropout: nn.Dropout,
     BatchNorm2d: nn.BatchNorm2d,
     Conv2d: nn.Conv2d,
     Flatten: nn.Flatten,

@@ -13,7 +13,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "call_path.py"
 
 
-@pytest.mark.parametrize(("words", "most"), [((), 17), (("--run",), 155)], ids=["step", "run"])
+@pytest.mark.parametrize(("words", "most"), [((), 17), (("--run",), 158)], ids=["step", "run"])
 def test_few_files_are_entered(words: tuple[str, ...], most: int) -> None:
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), *words]
