@@ -4,8 +4,8 @@ Knows: one message for each pair of ranks. Does not know: maps, sums, the choice
 
 For tensors of up to 16 KiB on two ranks of one host this took 120 to 130 µs (two cores, medians). Gloo took
 270 µs for a gather, and 420 to 480 µs for a sum; a quarter of the sums took over 2,400 µs. As
-point-to-point messages of the group a gather took 310 µs, and a quarter of them over 2,800 µs; the group's own
-gather took 240 µs beside them, and a quarter over 290 µs. So these need connections besides the group.
+point-to-point messages of the group, a gather took 310 µs, and a quarter of them over 2,800 µs. The group's
+own gather then took 240 µs, and a quarter over 280 µs. So these need connections besides the group.
 """
 
 from __future__ import annotations
