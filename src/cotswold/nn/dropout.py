@@ -6,9 +6,10 @@ Knows: when torch's dropout is needed. Does not know: the hash.
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from cotswold.nn.layer_base import as_torch
-from cotswold.ops.layers.dropout import hashed_dropout, takes_hashed_dropout
+from cotswold.ops.layers.dropout import hashed_dropout, masks_are_hashed, takes_hashed_dropout
 
 
 class Dropout(nn.Dropout):
@@ -38,6 +39,9 @@ class Dropout(nn.Dropout):
         drops = self.training and not self.inplace and 0 < self.p < 1
         if drops and isinstance(input, Tensor) and takes_hashed_dropout(input):
             return hashed_dropout(input, self.p)
+        if drops and isinstance(input, Tensor) and type(input) is not Tensor and not is_compiling():
+            with masks_are_hashed():  # a part of a map on a mesh has the mask of the whole map
+                return super().forward(input)
         return super().forward(input)
 
     def __prepare_scriptable__(self) -> nn.Module:

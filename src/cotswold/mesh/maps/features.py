@@ -30,6 +30,7 @@ from cotswold.mesh.modules.parameters import two_level_chunk_bounds
 from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.rules.registry import POINTWISE
+from cotswold.ops.layers.dropout import dropout_mask
 
 DRAWING = frozenset(
     (
@@ -167,7 +168,7 @@ class DistributedFeatures(DistributedTensor):
         if not training or not train or p == 0:
             return self
         self.mesh.consistency_checks.check_rng(self.device.type)
-        whole = torch.dropout(self.local.new_ones(self.shape), p, True)
+        whole = dropout_mask(self.local.new_ones(self.shape), p)
         mask = whole[..., self.local_slice].clone()  # frees the rest
         if inplace:
             self.local.mul_(mask)

@@ -29,6 +29,7 @@ from cotswold.mesh.rules.operands import (
 from cotswold.mesh.rules.pointwise import pointwise
 from cotswold.mesh.rules.registry import rule
 from cotswold.mesh.rules.space import along_space, assign, indexed, of_space
+from cotswold.ops.layers.dropout import dropout_mask
 
 
 def _register_whole(name: str) -> None:
@@ -203,7 +204,7 @@ def dropout(
     ones = input.local.new_ones([input.shape[dim] for dim in order])
     ones = ones.permute([order.index(dim) for dim in range(4)])
     rows, columns = input.box.slices
-    own = torch.dropout(ones, p, True)[:, :, rows, columns].clone()  # frees the rest of the mask
+    own = dropout_mask(ones, p)[:, :, rows, columns].clone()  # frees the rest of the mask
     return _masked(input, input.like(own), inplace)
 
 

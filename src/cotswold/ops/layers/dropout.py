@@ -8,6 +8,9 @@ kernels. Backward computes it again, so that no mask stays in memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -36,6 +39,26 @@ def takes_hashed_dropout(x: Tensor) -> bool:
         and x.layout == torch.strided
         and MIN_ELEMENTS <= x.numel() < MAX_ELEMENTS
     )
+
+
+_is_hashed = ContextVar("is_hashed", default=False)
+
+
+@contextmanager
+def masks_are_hashed() -> Iterator[None]:
+    """Let `dropout_mask` hash, for tensors of which a process holds only a part."""
+    token = _is_hashed.set(True)
+    try:
+        yield
+    finally:
+        _is_hashed.reset(token)
+
+
+def dropout_mask(ones: Tensor, probability: float) -> Tensor:
+    """Return dropout of ones of a whole tensor's shape: hashed within `masks_are_hashed`, else torch's."""
+    if _is_hashed.get() and takes_hashed_dropout(ones):
+        return hashed_dropout(ones, probability)
+    return torch.dropout(ones, probability, True)
 
 
 def hashed_dropout(x: Tensor, probability: float) -> Tensor:

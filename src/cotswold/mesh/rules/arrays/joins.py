@@ -19,6 +19,7 @@ from cotswold.mesh.rules.arrays.operands import arrays_in, dim_of, local_operand
 from cotswold.mesh.rules.arrays.pointwise import pointwise
 from cotswold.mesh.rules.arrays.shape import Distributed, unsqueeze
 from cotswold.mesh.rules.registry import array_rule
+from cotswold.ops.layers.dropout import dropout_mask
 
 
 @array_rule("cat", "concat", "concatenate")
@@ -133,6 +134,6 @@ def dropout(
         return input
     x = array_of(input)
     x.mesh.consistency_checks.check_rng(x.device.type)
-    mask = own_part(torch.dropout(_like_whole(x), p, True), x.axes, x.mesh).clone()  # frees the rest
+    mask = own_part(dropout_mask(_like_whole(x), p), x.axes, x.mesh).clone()  # frees the rest
     drawn = DistributedArray(mask, x.axes, x.mesh)
     return pointwise(Tensor.mul_ if inplace else Tensor.mul, (input, drawn), {})
