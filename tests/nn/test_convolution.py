@@ -271,15 +271,6 @@ def test_torch_computes_while_a_transform_is_active_that_does_not_wrap_the_opera
     torch.testing.assert_close(mapped, trunk(x).sum() * scales, rtol=1e-4, atol=1e-4)
 
 
-def test_batched_gradients_are_those_of_torch() -> None:
-    x, weight = torch.randn(16, 2, 6, 6, requires_grad=True), torch.randn(3, 2, 3, 3, requires_grad=True)
-    above = torch.randn(2, 16, 3, 4, 4)
-    found = torch.autograd.grad(ops.conv2d(x, weight), (x, weight), above, is_grads_batched=True)
-    expected = torch.autograd.grad(F.conv2d(x, weight), (x, weight), above, is_grads_batched=True)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("activation", ["identity", "relu"])
 def test_a_converted_network_can_be_scripted_and_traced_symbolically(
     activation: Literal["identity", "relu"],

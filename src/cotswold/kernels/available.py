@@ -17,6 +17,7 @@ from torch import Tensor
 from cotswold.errors import MachineError, UserError
 
 VARIABLE = "COTSWOLD_KERNELS"
+"""Environment variable: ``llvm`` (default), ``avx2`` for kernels without AVX-512, or ``torch`` for none."""
 DTYPES = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
 

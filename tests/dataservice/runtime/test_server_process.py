@@ -124,7 +124,7 @@ def test_every_batch_but_the_first_of_a_view_is_made_in_memory_for_its_trainer()
             talk._said.append(ask(message.number + 1, 3))
         return answered(to, message)
 
-    talk.send = send  # type: ignore[method-assign]
+    talk.send = send  # type: ignore[method-assign]  # of this messenger alone
     try:
         server.serve()
     finally:
@@ -146,7 +146,7 @@ def test_memory_that_a_batch_has_reserved_is_not_counted_against_it(monkeypatch:
             talk._said.append(ask(2, 3))
         return answered(to, message)
 
-    talk.send = send  # type: ignore[method-assign]
+    talk.send = send  # type: ignore[method-assign]  # of this messenger alone
     first, second = answers(Work(plain), talk)
     assert talk.reserved and isinstance(first, BatchReply) and isinstance(second, BatchReply)
 

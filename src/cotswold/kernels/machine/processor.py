@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from llvmlite import binding as llvm
 
-VARIABLE = "COTSWOLD_KERNELS"
-"""Environment variable: ``llvm`` (default), ``avx2`` for kernels without AVX-512, or ``torch`` for none."""
+from cotswold.kernels.available import VARIABLE
+
 WIDTHS = {"avx512": 512, "avx2": 256, "neon": 128}
 """Bits of a vector."""
 REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32}
