@@ -29,6 +29,7 @@ from cotswold.bench.measure import Spread, document, interleaved, ratios
 from cotswold.nn import BatchNorm2d, Conv2d, Dropout, Flatten, Linear, MaxPool2d
 from cotswold.ops import images_last
 from cotswold.training.models import build_layers
+from lib.command import command
 
 RECIPES = ("adam-mnist", "adam-mnist-augmented", "adam-cifar10", "cifar10")
 OURS = "cotswold"
@@ -176,9 +177,7 @@ def main() -> None:
                 print(line_of(row), flush=True)
                 rows.append(row)
     if given.out is not None:
-        kept = document(
-            "convolutions", f"python benchmarks/convolutions.py --rounds {given.rounds}", rows=rows
-        )
+        kept = document("convolutions", command(), rows=rows)
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "convolutions.json").write_text(json.dumps(kept, indent=1) + "\n")
 

@@ -19,7 +19,7 @@ from cotswold.kernels.compile.emit import I32, I64, FunctionBuilder, Lanes, inte
 from cotswold.kernels.compile.jobs import JobFields, cached_kernel, prepare_kernel, tasks
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
+from cotswold.kernels.products.problem import processor_of
 
 SLOTS = 16
 """Slots of a level: their counts fill a cache line."""
@@ -49,31 +49,15 @@ def count_levels(
     slots: Counts,
     counts: Counts,
     threads: int,
-    overrides: Overrides = NO_OVERRIDES,
+    address: int | None = None,
 ) -> None:
     """Count each response at the highest threshold that it reaches, in the slot of its image.
 
     ``responses`` are ``(neuron, image)`` with contiguous images. ``widths`` are the lengths of the neurons'
-    ranges; responses of an infinite width only reach the lowest threshold.
+    ranges; responses of an infinite width only reach the lowest threshold. ``address`` is a kernel in its
+    self-test.
     """
-    _run(kernel(processor_of(overrides)), responses, least, widths, slots, counts, threads)
-
-
-def kernel(processor: Processor) -> int:
-    """Return the address of the kernel."""
-    write = partial(write_histogram, processor.triple)
-    return library.address(("histogram",), processor, write, _passes_self_test)
-
-
-def _run(
-    address: int,
-    responses: Floats,
-    least: Doubles,
-    widths: Doubles,
-    slots: Counts,
-    counts: Counts,
-    threads: int,
-) -> None:
+    address = kernel(processor_of()) if address is None else address
     (neurons, images), pitch, thresholds = responses.shape, responses.strides[0] // 4, counts.shape[1] - 1
     padded = np.zeros(-(-images // LANES) * LANES, np.int32)
     padded[:images] = slots
@@ -81,6 +65,12 @@ def _run(
         ("histogram", address, neurons, pitch, thresholds, threads),
         lambda: _prepared(address, neurons, pitch, thresholds, threads),
     ).run(*(one.ctypes.data for one in (responses, least, widths, counts, padded)), images)
+
+
+def kernel(processor: Processor) -> int:
+    """Return the address of the kernel."""
+    write = partial(write_histogram, processor.triple)
+    return library.address(("histogram",), processor, write, _passes_self_test)
 
 
 def _prepared(address: int, neurons: int, pitch: int, thresholds: int, threads: int) -> PreparedKernel:
@@ -152,7 +142,7 @@ def _passes_self_test(address: int) -> bool:
     responses = np.concatenate([np.arange(-3, 18), [0.5, 3.9, 4.1]]).astype(np.float32)[None].repeat(2, 0)
     least, widths, counts = np.zeros(2), np.array([16.0, np.inf]), empty_counts(2, thresholds)
     slots = (np.arange(23) * 5 % SLOTS).astype(np.int32)
-    _run(address, responses[:, :-1], least, widths, slots, counts, 1)
+    count_levels(responses[:, :-1], least, widths, slots, counts, 1, address)
     expected = empty_counts(2, thresholds)
     np.add.at(expected[0], (np.clip(responses[0, :-1] // 4, 0, thresholds - 1).astype(int), slots), 1)
     np.add.at(expected[1, 0], slots, 1)
