@@ -32,10 +32,14 @@ class Numbered(ServedStore):
     """A served store whose labels are rows."""
 
     def batches(
-        self, view: str, epoch: int, rows: np.ndarray[Any, np.dtype[np.int64]]
+        self,
+        view: str,
+        epoch: int,
+        rows: np.ndarray[Any, np.dtype[np.int64]],
+        out: memoryview | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return batches like `ServedStore.batches`."""
-        samples, _ = super().batches(view, epoch, rows)
+        samples, _ = super().batches(view, epoch, rows, out)
         return samples, torch.from_numpy(np.array(rows))
 
 
