@@ -196,4 +196,4 @@ def _target() -> str | None:
     except (ImportError, OSError):
         return None
     here = this_processor()
-    return None if here is None else f"{here.cpu} {here.isa}"
+    return None if here is None else f"{here.cpu} {here.isa}{' amx' if here.has_amx else ''}"

@@ -52,7 +52,7 @@ def _has_float16() -> bool:
     from cotswold.kernels.machine.processor import this_processor
 
     here = this_processor()
-    return here is not None and (here.isa != "avx2" or "+f16c" in here.features.split(","))
+    return here is not None and (here.isa != "avx2" or here.has("f16c"))
 
 
 def has_cuda_kernel(x: Tensor) -> bool:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import binding as llvm
 from tests.conftest import FUZZ
-from tests.support.kernels.operations import OPERATIONS, Pair, forced, operands, processors, run
+from tests.support.kernels.operations import OPERATIONS, Pair, amx_tiles, forced, operands, processors, run
 from tests.support.kernels.processors import ARM
 from tests.support.ops import reference
 from tests.support.ops.layers import LAYERS, ODD, PLAIN, layers, random_map, random_weights
@@ -27,7 +27,7 @@ from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels import available
 from cotswold.kernels.compile import engine
 from cotswold.kernels.machine.processor import Processor, this_processor
-from cotswold.kernels.microkernels import half_driver, half_units
+from cotswold.kernels.microkernels import half_layout, half_units
 from cotswold.kernels.microkernels.half_driver import KINDS as PAIR_KINDS
 from cotswold.kernels.microkernels.half_driver import write_half_kernel
 from cotswold.kernels.microkernels.half_units import Units
@@ -62,7 +62,12 @@ WAYS = [
     Way(dtype, processor, tile)
     for processor in processors()
     for dtype, tiles in (
-        (torch.bfloat16, [(2, 3), (5, 3), (8, 3), (12, 2)] if processor is HOST else [(5, 3), (6, 2)]),
+        (
+            torch.bfloat16,
+            [(2, 3), (5, 3), (8, 3), (12, 2), *amx_tiles(processor)]
+            if processor is HOST
+            else [(5, 3), (6, 2)],
+        ),
         (torch.float16, [] if processor is HOST else [(4, 3), (6, 2)]),
     )
     for tile in tiles
@@ -75,12 +80,12 @@ IMAGES = st.sampled_from([1, 2, 3, 15, 16, 17, 33, 48, 95, 131, 209])
 @contextmanager
 def chunks_of(k: int) -> Iterator[None]:
     """Make kernels pack about ``k`` values at a time."""
-    usual = half_driver.CHUNK
+    usual = half_layout.CHUNK
     try:
-        half_driver.CHUNK = k
+        half_layout.CHUNK = k
         yield
     finally:
-        half_driver.CHUNK = usual
+        half_layout.CHUNK = usual
 
 
 def wide(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:

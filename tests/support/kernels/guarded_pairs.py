@@ -12,11 +12,11 @@ import sys
 
 import torch
 from tests.support.kernels.guarded import TILES, Guard, any_layer
-from tests.support.kernels.operations import KERNELS, forced, operands, processors, run
+from tests.support.kernels.operations import KERNELS, amx_tiles, forced, operands, processors, run
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels.microkernels import half_driver
+from cotswold.kernels.microkernels import half_layout
 from cotswold.kernels.products.problem import Overrides
 
 
@@ -54,11 +54,11 @@ def main(seed: str, cases: int) -> None:
     for _ in range(cases):
         (operation, few), layer = chance.choice(KERNELS), any_layer(chance)
         processor, dtype = chance.choice(processors()), chance.choice([torch.bfloat16, torch.float16])
-        tile = chance.choice(TILES)
+        tile = chance.choice([*TILES, *amx_tiles(processor)])
         images, setting = chance.randint(1, 70), forced(*tile, processor=processor, few=few)
-        half_driver.CHUNK = chance.choice([1, 1024])
+        half_layout.CHUNK = chance.choice([1, 1024])
         pitch, at_end = chance.choice([0, 0, 3]), chance.random() < 0.5
-        told = processor.isa, dtype, half_driver.CHUNK
+        told = processor.isa, dtype, half_layout.CHUNK
         print(operation, layer, images, pitch, setting.tile, at_end, *told, flush=True)
         run_between(operation, layer, images, pitch, setting, at_end, dtype)
     print("alive")

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal
 from cotswold.kernels.machine.processor import Processor, this_processor
-from cotswold.kernels.microkernels.kinds import Tile
+from cotswold.kernels.microkernels.half_units import Units
+from cotswold.kernels.microkernels.kinds import AMX_TILE, Tile
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides
 from cotswold.ops import images_last
@@ -37,6 +38,12 @@ Pair = tuple[Tensor, Tensor]
 def processors() -> list[Processor]:
     """Return this processor, and its version with narrower vectors if it has both."""
     return [one for one in (this_processor(), narrower()) if one is not None]
+
+
+def amx_tiles(processor: Processor) -> list[tuple[int, int]]:
+    """Return the tile of AMX if a processor has it; with it bfloat16 is multiplied by AMX."""
+    has_amx = Units.for_dtype("bfloat16", processor, AMX_TILE).amx
+    return [(AMX_TILE.rows, AMX_TILE.vectors)] if has_amx else []
 
 
 def forced(

@@ -68,7 +68,8 @@ def backend() -> BackendReport:
         name,
         f"llvmlite works, and the processor has fused multiply-add{asked}",
         here.cpu,
-        f"{here.isa}, {WIDTHS[here.isa]} bits, {here.lanes('float32')} float32",
+        f"{here.isa}, {WIDTHS[here.isa]} bits, {here.lanes('float32')} float32"
+        + (", bfloat16 by AMX" if here.has_amx else ""),
         str(code_cache.trusted() or "nowhere, see the warning"),
     )
 

@@ -5,8 +5,10 @@ Knows: instruction sets, vector widths, LLVM's names of processors. Does not kno
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -33,10 +35,23 @@ class Processor:
         """Return the elements of a vector."""
         return WIDTHS[self.isa] // {"float32": 32, "float64": 64}[dtype]
 
+    def has(self, *features: str) -> bool:
+        """True if the processor has all these features, by LLVM's names."""
+        return {f"+{one}" for one in features} <= set(self.features.split(","))
+
+    @property
+    def has_amx(self) -> bool:
+        """True if this process may multiply bfloat16 by AMX."""
+        return self.isa == "avx512" and self.has("amx-bf16", "amx-tile", "avx512bf16", "avx512bw", "avx512vl")
+
     @property
     def registers(self) -> int:
         """Number of vector registers."""
         return REGISTERS[self.isa]
+
+
+_ARCH_PRCTL, _ARCH_REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18
+"""Linux's call on x86-64 by which a process asks for the tile registers of AMX."""
 
 
 def prepare() -> None:
@@ -50,6 +65,8 @@ def this_processor() -> Processor | None:
     """Return this processor, or None if it has no fused multiply-add on vectors."""
     prepare()
     triple, cpu, features = llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features()
+    if features.get("amx-tile") and not _may_use_amx():
+        features["amx-tile"] = False
     text = features.flatten()
     if platform.machine().lower() in ("x86_64", "amd64"):
         if features.get("avx512f") and features.get("avx512vl") and features.get("avx512dq"):
@@ -62,3 +79,11 @@ def this_processor() -> Processor | None:
     if platform.machine().lower() in ("aarch64", "arm64"):
         return Processor("neon", cpu, text, triple)
     return None
+
+
+def _may_use_amx() -> bool:
+    """True if the operating system lets this process use tile registers; it and its forks may from now on."""
+    if not sys.platform.startswith("linux"):
+        return False
+    refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ARCH_REQUEST_STATE, _TILE_DATA)
+    return refused == 0

@@ -13,17 +13,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 from llvmlite import ir
-from numpy.typing import NDArray
 
 from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, integer, loop
 from cotswold.kernels.compile.jobs import tasks
+from cotswold.kernels.microkernels import amx
 from cotswold.kernels.microkernels.driver import task_tables
+from cotswold.kernels.microkernels.half_layout import (
+    lane_tiles,
+    packs_a,
+    packs_rows,
+    panel_pitch,
+    panel_tiles,
+    row_pitch,
+)
 from cotswold.kernels.microkernels.half_tile import LaneTile, RowTile, UnitTileConfig, write_half_tile
 from cotswold.kernels.microkernels.half_units import (
-    UNIT_NUMBERS,
-    WIDENED_PITCH,
     Units,
     unit_at,
     write_packing,
@@ -32,80 +37,9 @@ from cotswold.kernels.microkernels.half_units import (
 )
 from cotswold.kernels.microkernels.job import ENTRY, JOB, LANE_TILE, ROW_TILE, TASK
 from cotswold.kernels.microkernels.kinds import ProductKind, Tile, row_block_sizes
-from cotswold.kernels.microkernels.tile import LINE_BYTES
 
 KINDS = ("product", "product_small_batch", "adjoint", "outer")
 """Kinds of kernels that support half precision."""
-CHUNK = 1024
-"""Approximate k of a chunk of pairs: its packed values fit the second-level cache."""
-LANE_TILES = 4
-"""Tiles of lanes whose B is packed at a time."""
-PANEL_ROWS = 128
-"""Approximate rows of A packed at a time."""
-_UNITS_A_LINE = LINE_BYTES // 4
-
-
-def chunk(units: Units) -> int:
-    """Approximate k of a chunk; fewer if a unit is one number, so that B of a tile stays in cache."""
-    return CHUNK if units.paired else CHUNK // 4
-
-
-def packs_a(kind: ProductKind, units: Units) -> bool:
-    """True if A is packed or widened; else it is read in place."""
-    return widens_a(kind, units) or (kind.a_rows_adjacent and (units.paired or not kind.unpack_c))
-
-
-def widens_a(kind: ProductKind, units: Units) -> bool:
-    """True if rows of A with adjacent k are widened: float16 in short vectors, where widening costs most."""
-    return not kind.a_rows_adjacent and units.dtype == "float16" and units.lanes < _UNITS_A_LINE
-
-
-def _lane_tiles(kind: ProductKind, units: Units) -> int:
-    """Tiles of lanes whose B is packed at a time; one for pairs if A is not packed."""
-    if widens_a(kind, units):
-        return 2 * LANE_TILES
-    return LANE_TILES if kind.a_rows_adjacent or not units.paired else 1
-
-
-def _panel_tiles(tile: Tile) -> int:
-    """Tiles of rows packed at a time."""
-    return max(1, PANEL_ROWS // tile.rows)
-
-
-def _panel_pitch(tile: Tile) -> int:
-    """Units between rows of packed A; an odd number of lines, so that rows use all sets of a cache."""
-    return (-(-_panel_tiles(tile) * tile.rows // _UNITS_A_LINE) | 1) * _UNITS_A_LINE
-
-
-def scratch(
-    tables: tuple[NDArray[np.int64], NDArray[np.int64]],
-    kind: ProductKind,
-    units: Units,
-    tile: Tile,
-    chunk: int,
-    transposed: int,
-) -> tuple[int, int, int, int]:
-    """``(size, offset of packed A, of sums, of a transposed C)`` in a thread's scratch, in elements.
-
-    ``tables`` are tasks and entries, ``chunk`` counts entries, ``transposed`` is the size of a transposed C.
-    B is at offset 0.
-    """
-    if not len(tables[0]):
-        return 0, 0, 0, 0
-    entries, tiles = (int(tables[0][:, one].max()) for one in (TASK["entries"], TASK["row_tiles"]))
-    longest = int(tables[1][:, ENTRY["k"]].max(initial=0))
-    rows = min(chunk, entries) * -(-longest // units.k)
-    at_once, lanes = _lane_tiles(kind, units), units.lanes
-    packed_b = at_once * (rows + lanes) * tile.vectors * lanes * UNIT_NUMBERS
-    packed_a = 0
-    if widens_a(kind, units):
-        assert rows + lanes <= WIDENED_PITCH, f"{rows} k in a chunk"
-        packed_a = min(_panel_tiles(tile), tiles) * tile.rows * WIDENED_PITCH * UNIT_NUMBERS
-    elif packs_a(kind, units):
-        packed_a = rows * _panel_pitch(tile) * UNIT_NUMBERS
-    sums = at_once * tiles * tile.rows * tile.vectors * lanes * UNIT_NUMBERS if entries > chunk else 0
-    end = packed_b + packed_a + sums
-    return end + (transposed if kind.unpack_c else 0), packed_b, packed_b + packed_a, end
 
 
 def write_half_kernel(kind: ProductKind, units: Units, tile: Tile, triple: str) -> ir.Module:
@@ -116,7 +50,11 @@ def write_half_kernel(kind: ProductKind, units: Units, tile: Tile, triple: str) 
     functions = _Functions(module, kind, units, tile)
     with tasks(module, units.numbers, JOB["claim"]) as (w, job, number, scratch):
         task = TASK.record(w, w.pointer_field(job, JOB["task_table"]), number)
+        if units.amx:
+            amx.write_configuration(w)
         _Task(w, functions, kind, tile, job, task, scratch).write()
+        if units.amx:
+            amx.write_release(w)
     return module
 
 
@@ -130,12 +68,18 @@ class _Functions:
         self.tiles = self.fresh = None
         if not units.paired and not kind.pack_b:
             self.fresh = _tiles(module, units, tile, replace(config, fresh=True))
-        if not kind.unpack_c or units.paired:
+        if units.amx:
+            self.tiles = _table(module, "tiles", amx.write_tiles(module, units))
+        elif not kind.unpack_c or units.paired:
             self.tiles = _tiles(module, units, tile, config)
         packings = [write_packing(module, units, vectors) for vectors in range(1, tile.vectors + 1)]
         self.packings = _table(module, "packings", packings)
         self.transposed = write_packing_transposed(module, units) if kind.pack_b else None
-        self.widen = write_widening(module, units) if widens_a(kind, units) else None
+        self.pack_rows = None
+        if units.amx:
+            self.pack_rows = amx.write_packing_by_rows(module, units, kind.a_rows_adjacent)
+        elif packs_rows(kind, units):
+            self.pack_rows = write_widening(module, units)
         numbers = ir.ArrayType(I64, len(row_block_sizes(tile)))
         self.heights = ir.GlobalVariable(module, numbers, "heights")
         self.heights.linkage, self.heights.global_constant = "internal", True
@@ -194,9 +138,10 @@ class _Task:
         """Generate the loops over groups of tiles of lanes and over chunks of entries."""
         w, task = self.w, self.task
         count, chunk = w.field(task, TASK["entries"]), w.field(self.job, JOB["k_block"])
-        tiles, at_once = w.field(task, TASK["lane_tiles"]), _lane_tiles(self.kind, self.units)
+        tiles, at_once = w.field(task, TASK["lane_tiles"]), lane_tiles(self.kind, self.units)
         chunks = w.b.sdiv(w.b.sub(w.b.add(count, chunk), integer(1)), chunk)
         chunks = w.b.select(w.b.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
+        self.keeps_sums = w.b.icmp_signed(">", chunks, integer(1))
         with loop(w, tiles, step=at_once) as group, loop(w, chunks) as part:
             self.group = group.index
             self.tiles_at_once = w.min_int(integer(at_once), w.b.sub(tiles, group.index))
@@ -234,7 +179,7 @@ class _Task:
         lane, variant, last = LANE_TILE.load(w, record)
         vectors = w.min_int(w.b.add(variant, integer(1)), integer(self.tile.vectors))
         # A starts where the packed B of a whole group ends
-        size = w.b.sdiv(w.field(self.job, JOB["packed_a"]), integer(_lane_tiles(self.kind, self.units)))
+        size = w.b.sdiv(w.field(self.job, JOB["packed_a"]), integer(lane_tiles(self.kind, self.units)))
         return LaneTile(
             number, lane, variant, last, vectors, w.element_pointer(self.packed_b, w.b.mul(number, size))
         )
@@ -243,12 +188,18 @@ class _Task:
         w, pitch = self.w, self.w.b.mul(tile.vectors, integer(self.lanes))
         if self.functions.transposed is None:
             source = w.element_pointer(self.b, tile.lane)
-            self._write_pack("b", source, self.b_pitch, tile.vectors, tile.last, tile.packed, pitch)
+            rows = self._write_pack("b", source, self.b_pitch, tile.vectors, tile.last, tile.packed, pitch)
+            self._write_zeros(tile, rows, pitch)
             return
         lanes = w.b.add(w.b.sub(pitch, integer(self.lanes)), tile.last)
         places = w.slot(self.neurons, tile.lane)
         arguments = [self.chunk_entries, self.entries_in_chunk, self.b, places, lanes, tile.packed, pitch]
-        w.b.call(self.functions.transposed, arguments)
+        self._write_zeros(tile, w.b.call(self.functions.transposed, arguments), pitch)
+
+    def _write_zeros(self, tile: LaneTile, rows: ir.Value, pitch: ir.Value) -> None:
+        """Write the rows of zeros that AMX needs after packed B."""
+        if self.units.amx:
+            amx.write_zeros(self.w, unit_at(self.w, tile.packed, self.w.b.mul(rows, pitch)), pitch)
 
     def _write_pack(
         self,
@@ -297,10 +248,10 @@ class _Task:
     def _write_panels(self) -> None:
         """The same with A packed or widened first, some tiles of rows at a time."""
         w, count = self.w, self.w.field(self.task, TASK["row_tiles"])
-        with loop(w, count, step=_panel_tiles(self.tile)) as panel:
-            here = w.min_int(integer(_panel_tiles(self.tile)), w.b.sub(count, panel.index))
-            first, size = self._row_tile(panel.index).a, self.tile.rows * WIDENED_PITCH
-            if self.functions.widen is None:
+        with loop(w, count, step=panel_tiles(self.tile)) as panel:
+            here = w.min_int(integer(panel_tiles(self.tile)), w.b.sub(count, panel.index))
+            first, size = self._row_tile(panel.index).a, self.tile.rows * row_pitch(self.units)
+            if self.functions.pack_rows is None:
                 last = self._row_tile(w.b.add(panel.index, w.b.sub(here, integer(1))))
                 end = w.b.add(last.a, self._height(last))
                 terms = self._write_packing_of_a(first, w.b.sub(end, first))
@@ -310,21 +261,22 @@ class _Task:
                     to = unit_at(w, self.packed_a, w.b.mul(down.index, integer(size)))
                     operands = [w.element_pointer(self.a, rows.a), self.a_pitch, self._height(rows), to]
                     arguments = [self.chunk_entries, self.entries_in_chunk, *operands]
-                    down.next = [w.b.call(self.functions.widen, arguments)]
+                    down.next = [w.b.call(self.functions.pack_rows, arguments)]
                 terms = down.values[0]
             with loop(w, self.tiles_at_once) as across:
                 lanes = self._lane_tile(across.index)
                 with loop(w, here) as down:
                     rows = self._row_tile(w.b.add(panel.index, down.index))
-                    if self.functions.widen is None:
+                    if self.functions.pack_rows is None:
                         packed = unit_at(w, self.packed_a, w.b.sub(rows.a, first))
                         ahead = w.element_pointer(
                             self._next_a(), w.b.mul(rows.a, w.b.mul(terms, integer(self.units.k)))
                         )
-                        where = [packed, integer(_panel_pitch(self.tile))]
+                        where = [packed, integer(panel_pitch(self.tile))]
                     else:
-                        ahead = unit_at(w, self.packed_a, w.b.mul(down.index, integer(size)))
-                        where = [ahead, integer(WIDENED_PITCH)]
+                        packed = unit_at(w, self.packed_a, w.b.mul(down.index, integer(size)))
+                        ahead = self._height(rows) if self.units.amx else packed
+                        where = [packed, integer(row_pitch(self.units))]
                     fresh = [self.chunk_entries, self.entries_in_chunk, *where]
                     self._write_any_tile(lanes, rows, [ahead, terms, *where], fresh)
 
@@ -341,7 +293,7 @@ class _Task:
             vectors = w.b.sdiv(w.b.add(left, integer(self.lanes - 1)), integer(self.lanes))
             last = w.b.sub(left, w.b.mul(w.b.sub(vectors, integer(1)), integer(self.lanes)))
             source = w.element_pointer(self.a, w.b.add(first, turn.index))
-            out, pitch = unit_at(w, self.packed_a, turn.index), integer(_panel_pitch(self.tile))
+            out, pitch = unit_at(w, self.packed_a, turn.index), integer(panel_pitch(self.tile))
             turn.next = [self._write_pack("a", source, self.a_pitch, vectors, last, out, pitch)]
         return turn.values[0]
 
@@ -381,8 +333,9 @@ class _Task:
         w = self.w
         which = w.b.add(w.b.mul(rows.height, integer(self.tile.vectors + 1)), lanes.variant)
         before = w.b.mul(lanes.number, w.field(self.task, TASK["row_tiles"]))
+        place = w.b.select(self.keeps_sums, w.b.add(before, rows.number), integer(0))
         size = integer(self.tile.rows * self.tile.vectors * self.lanes)
-        sums = unit_at(w, self.sums, w.b.mul(w.b.add(before, rows.number), size))
+        sums = unit_at(w, self.sums, w.b.mul(place, size))
         arguments = [*operands, lanes.packed, w.element_pointer(self.b, lanes.lane), self.b_pitch]
         arguments += [sums, w.element_pointer(self.c, lanes.lane)]
         arguments += [w.slot(self.offsets, rows.row), lanes.last, self.part_index, self.final]

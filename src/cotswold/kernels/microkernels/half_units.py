@@ -28,10 +28,12 @@ from cotswold.kernels.compile.emit import (
 )
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.job import ENTRY
+from cotswold.kernels.microkernels.kinds import AMX_TILE, Tile
 from cotswold.kernels.microkernels.transpose import transposed
 
 UNIT_NUMBERS = 2
 """16-bit elements in the size of a unit or a sum."""
+UNIT_BYTES = 2 * UNIT_NUMBERS
 ROWS_PER_ITERATION = 4
 """Rows of units packed in one iteration."""
 WIDENED_PITCH = 400
@@ -54,22 +56,24 @@ class _Bfloat(ir.Type):  # type: ignore[misc]  # llvmlite has no types
 
 def available(processor: Processor) -> bool:
     """True if the processor has the dot-product instruction for bfloat16."""
-    features = processor.features.split(",")
-    return processor.isa == "avx512" and {"+avx512bf16", "+avx512bw", "+avx512vl"} <= set(features)
+    return processor.isa == "avx512" and processor.has("avx512bf16", "avx512bw", "avx512vl")
 
 
 @dataclass(frozen=True)
 class Units:
-    """Units of a dtype on a processor: ``lanes`` per vector; pairs or single elements."""
+    """Units of a dtype on a processor: ``lanes`` per vector; pairs, also for ``amx``, or single elements."""
 
     dtype: str
     lanes: int
     paired: bool
+    amx: bool = False
 
     @classmethod
-    def for_dtype(cls, dtype: str, processor: Processor) -> Units:
-        """Return the units of a dtype: pairs if the processor multiplies them."""
-        return cls(dtype, processor.lanes("float32"), dtype == "bfloat16" and available(processor))
+    def for_dtype(cls, dtype: str, processor: Processor, tile: Tile | None = None) -> Units:
+        """Return the units of a dtype: pairs if the processor multiplies them; by AMX with its own tile."""
+        paired = dtype == "bfloat16" and available(processor)
+        amx = paired and tile == AMX_TILE and processor.has_amx
+        return cls(dtype, processor.lanes("float32"), paired, amx)
 
     @property
     def k(self) -> int:
@@ -324,18 +328,20 @@ def write_widening(module: ir.Module, units: Units) -> ir.Function:
 def write_packing_transposed(module: ir.Module, units: Units) -> ir.Function:
     """``pack(entries, count, source, places, lanes, out, out_pitch)``: pack columns of k to rows of units.
 
+    Returns the number of rows.
+
     Each lane has its own offset in the source, from which its k are contiguous; an entry's first k is at its
     offset in A. ``out`` needs room for one vector of rows minus one beyond the last, and a stride of whole
     vectors.
     """
-    kind = ir.FunctionType(VOID, [POINTER, I64, POINTER, POINTER, I64, POINTER, I64])
+    kind = ir.FunctionType(I64, [POINTER, I64, POINTER, POINTER, I64, POINTER, I64])
     function = ir.Function(module, kind, "pack_transposed")
     function.linkage = "internal"
     function.attributes.add("noinline")
     entries, count, source, places, lanes, out, out_pitch = function.args
     w, square = FunctionBuilder(function, units.numbers), units.lanes
     last = w.b.sub(lanes, integer(1))
-    with loop(w, count, out) as entry:
+    with loop(w, count, integer(0), out) as entry:
         record = ENTRY.record(w, entries, entry.index)
         first, k = w.element_pointer(source, w.field(record, ENTRY["a"])), w.field(record, ENTRY["k"])
         rows = w.b.sdiv(w.b.add(k, integer(units.k - 1)), integer(units.k))
@@ -349,7 +355,8 @@ def write_packing_transposed(module: ir.Module, units: Units) -> ir.Function:
                 columns.append(units.unit(w, _read_first(w, place, left, units.k * square)))
             for i, value in enumerate(transposed(w, columns)):
                 row = w.b.mul(w.b.add(down.index, integer(i)), out_pitch)
-                w.b.store(value, unit_at(w, entry.values[0], w.b.add(row, across.index)), align=4)
-        entry.next = [unit_at(w, entry.values[0], w.b.mul(rows, out_pitch))]
-    w.b.ret_void()
+                w.b.store(value, unit_at(w, entry.values[1], w.b.add(row, across.index)), align=4)
+        found = w.b.add(entry.values[0], rows)
+        entry.next = [found, unit_at(w, entry.values[1], w.b.mul(rows, out_pitch))]
+    w.b.ret(entry.values[0])
     return function

@@ -33,8 +33,14 @@ class TileConfig:
     epilogue: str = ""
 
 
+AMX_TILE = Tile(32, 2)
+"""The tile of AMX, whose kernel computes any number of rows up to it."""
+
+
 def row_block_sizes(tile: Tile) -> tuple[int, ...]:
     """Heights of a kernel's tiles, its own and smaller ones, so that few tiles cover any number of rows."""
+    if tile == AMX_TILE:
+        return tuple(range(tile.rows, 0, -1))
     return tuple(sorted({tile.rows, *(h for h in (8, 4, 2, 1) if h < tile.rows)}, reverse=True))
 
 

@@ -22,7 +22,8 @@ from functools import lru_cache
 from cotswold.files import MalformedError, parse_object, take
 from cotswold.kernels.compile import code_cache, engine
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels.kinds import Tile
+from cotswold.kernels.microkernels.half_units import Units
+from cotswold.kernels.microkernels.kinds import AMX_TILE, Tile
 from cotswold.kernels.products import compiled
 
 SECONDS_MOST = 1.5
@@ -104,8 +105,10 @@ _TILES = {
 """Tiles that fill the registers, then tiles for few lanes; 8x3 on NEON would spill registers."""
 
 
-def candidates(processor: Processor, narrow: bool) -> list[Tile]:
-    """Return the tiles to measure; the first is the default."""
+def candidates(processor: Processor, narrow: bool, dtype: str = "float32") -> list[Tile]:
+    """Return the tiles to measure; the first is the default. AMX has one."""
+    if Units.for_dtype(dtype, processor, AMX_TILE).amx:
+        return [AMX_TILE]
     wide, few = _TILES[processor.isa]
     return few if narrow else wide
 
@@ -120,9 +123,9 @@ if hasattr(os, "register_at_fork"):
 
 
 @lru_cache(maxsize=8)
-def default(processor: Processor, narrow: bool) -> Choice:
+def default(processor: Processor, narrow: bool, dtype: str) -> Choice:
     """Choice for work too small to be worth measuring."""
-    return Choice(candidates(processor, narrow)[0], "too little work to measure", {})
+    return Choice(candidates(processor, narrow, dtype)[0], "too little work to measure", {})
 
 
 def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], float]) -> Choice:
@@ -141,7 +144,7 @@ def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], fl
         if known is not None and not known.should_retune(time.time()):
             return _CHOICES.setdefault(key, known)
         if key in _measuring:  # by another thread: both would measure each other
-            return known or default(processor, shape.narrow)
+            return known or default(processor, shape.narrow, shape.dtype)
         _measuring.add(key)
     try:
         made = _measure(shape, processor, measured, known)
@@ -151,7 +154,7 @@ def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], fl
 
 
 def _file(shape: TuningKey, processor: Processor) -> str:
-    default = candidates(processor, shape.narrow)[0]
+    default = candidates(processor, shape.narrow, shape.dtype)[0]
     return f"{shape.name}-{compiled.cache_key(shape.kind, shape.dtype, default, processor)}.json"
 
 
@@ -159,7 +162,7 @@ def _load_choice(shape: TuningKey, processor: Processor) -> Choice | None:
     content = code_cache.load(_file(shape, processor))
     if content is None:
         return None
-    names = set(map(str, candidates(processor, shape.narrow)))
+    names = set(map(str, candidates(processor, shape.narrow, shape.dtype)))
     try:
         told = parse_object(content)
         table = take(told, "seconds", dict)
@@ -170,7 +173,7 @@ def _load_choice(shape: TuningKey, processor: Processor) -> Choice | None:
         return None
     if not seconds or not seconds.keys() <= names:
         return None
-    best = _best_tile(seconds, processor, shape.narrow)
+    best = _best_tile(seconds, processor, shape)
     return Choice(best, "measured before", seconds, noise, measured, when)
 
 
@@ -178,7 +181,7 @@ def _measure(
     shape: TuningKey, processor: Processor, measured: Callable[[Tile], float], before: Choice | None
 ) -> Choice:
     """Measure a class; keep the shortest times of this and all earlier measurements."""
-    tiles = candidates(processor, shape.narrow)
+    tiles = candidates(processor, shape.narrow, shape.dtype)
     for tile in tiles:
         compiled.kernel(shape.kind, shape.dtype, tile, processor)
     took: dict[Tile, list[float]] = {tile: [] for tile in tiles}
@@ -195,7 +198,7 @@ def _measure(
             seconds[str(tile)] = min(*each, seconds.get(str(tile), math.inf))
     noise = max((statistics.median(one) / min(one) for one in took.values() if one), default=1.0)
     found = Choice(
-        _best_tile(seconds, processor, shape.narrow),
+        _best_tile(seconds, processor, shape),
         "measured now" if before is None else "measured again, because the machine was busy",
         seconds,
         noise,
@@ -207,9 +210,9 @@ def _measure(
     return found
 
 
-def _best_tile(seconds: Mapping[str, float], processor: Processor, narrow: bool) -> Tile:
+def _best_tile(seconds: Mapping[str, float], processor: Processor, shape: TuningKey) -> Tile:
     """Return the fastest tile, or the default if it is hardly slower."""
-    tiles = candidates(processor, narrow)
+    tiles = candidates(processor, shape.narrow, shape.dtype)
     fastest = min(tiles, key=lambda one: seconds.get(str(one), math.inf))
     return (
         tiles[0] if seconds.get(str(tiles[0]), math.inf) <= seconds[str(fastest)] * MIN_SPEEDUP else fastest

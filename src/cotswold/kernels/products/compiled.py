@@ -42,7 +42,7 @@ def cache_key(kind: str, dtype: str, tile: Tile, processor: Processor) -> str:
 
 def _writer(kind: str, dtype: str, tile: Tile, processor: Processor) -> partial[ir.Module]:
     if dtype in HALVES:
-        units = Units.for_dtype(dtype, processor)
+        units = Units.for_dtype(dtype, processor, tile)
         return partial(write_half_kernel, KINDS[kind], units, tile, processor.triple)
     lanes = Lanes(dtype, processor.lanes(dtype))
     return partial(write_kernel, KINDS[kind], lanes, tile, processor.triple)

@@ -14,7 +14,7 @@ from cotswold.kernels.compile.emit import BYTES
 from cotswold.kernels.compile.jobs import JobHead
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels import half_driver
+from cotswold.kernels.microkernels import half_layout
 from cotswold.kernels.microkernels.half_units import Units
 from cotswold.kernels.microkernels.job import ENTRY, JOB, TASK
 from cotswold.kernels.microkernels.kinds import STEP, Tile
@@ -83,9 +83,9 @@ def prepare_product(problem: Problem, how: Execution, code: int) -> PreparedProd
     }
     size = plan.scratch_size
     if problem.dtype in HALVES:  # scratch for packed units and sums
-        units = Units.for_dtype(problem.dtype, how.processor)
-        chunk = max(1, plan.k_block * half_driver.chunk(units) // K_BLOCK)
-        size, packed_a, sums, c = half_driver.scratch(
+        units = Units.for_dtype(problem.dtype, how.processor, how.tile)
+        chunk = max(1, plan.k_block * half_layout.chunk(units) // K_BLOCK)
+        size, packed_a, sums, c = half_layout.scratch(
             (plan.tasks, plan.entries), problem.kind, units, how.tile, chunk, plan.scratch_size
         )
         values |= {"k_block": chunk, "SLOT_SIZE": size, "packed_a": packed_a, "sums": sums, "gradient": c}
