@@ -198,7 +198,7 @@ def _write_tiled(
                         build.sub(build.ptrtoint(source, I64), build.ptrtoint(a_here, I64)),
                         integer(w.lanes.scalar_bytes),
                     )
-                arguments = [now, here, a_here, pitch, towards, onward, b_here, b_pitch]
+                arguments = [now, here, a_here, pitch, b_here, b_pitch, towards, onward]
                 # all k-blocks but the first add to C; the first adds if the job says so
                 arguments += [c_here, w.slot(offsets, row), last, build.or_(first, added_to)]
                 none = ir.Constant(POINTER, None)

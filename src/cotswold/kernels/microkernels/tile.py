@@ -42,20 +42,21 @@ def write_tile(
 ) -> ir.Function:
     """Generate one micro-kernel; ``masked``: only the first lanes of the last vector exist.
 
-    Arguments: entries; number of entries; A; stride of A; the prefetch distance in A, and a flag: whether
-    each entry's own prefetch distance is added; B; stride of B; C; the rows' offsets in C; lanes in the last
+    Arguments: entries; number of entries; A; stride of A; B; stride of B; the prefetch distance in A, and a
+    flag: whether each entry's own prefetch distance is added; C; the rows' offsets in C; lanes in the last
     vector; whether C is added to (not 0) or overwritten (0); the address of the rows' biases, or 0 if sums
     are not complete (used if there is an ``epilogue``); the stride of the prefetched rows (used if rows are
     contiguous).
     """
+    # the first six arguments are in registers; LLVM may read any other from the stack in every iteration
     kind = ir.FunctionType(
         VOID,
-        [POINTER, I64, POINTER, I64, I64, I64, POINTER, I64, POINTER, POINTER, I64, I64, POINTER, I64],
+        [POINTER, I64, POINTER, I64, POINTER, I64, I64, I64, POINTER, POINTER, I64, I64, POINTER, I64],
     )
     function = ir.Function(module, kind, name)
     function.linkage = "internal"
     function.attributes.add("noinline")
-    entries, count, a, a_pitch, towards, onward, b, b_pitch, c, offsets, last, keep, biases, next_pitch = (
+    entries, count, a, a_pitch, b, b_pitch, towards, onward, c, offsets, last, keep, biases, next_pitch = (
         function.args
     )
     w = FunctionBuilder(function, lanes)
@@ -122,8 +123,12 @@ class TermSum:
         self.steps = [
             [integer(0), pitch, w.b.shl(pitch, integer(1)), w.b.mul(pitch, integer(3))] for pitch in pitches
         ]
+        is_arm = w.function.module.triple.startswith("aarch64")
         # ARM has no such addresses; and with one vector LLVM takes a register for each factor
-        self.unrolled = 1 if shape.vectors == 1 or w.function.module.triple.startswith("aarch64") else GROUP
+        self.unrolled = 1 if shape.vectors == 1 or is_arm else GROUP
+        # of 12 rows LLVM would load seven factors first, and has no registers for them
+        is_high = shape.rows > 2 * GROUP and shape.vectors > 1 and not config.a_rows_adjacent
+        self.rows_at_once = 2 if is_arm and is_high else shape.rows
 
     def write(
         self, a: ir.Value, b: ir.Value, k: ir.Value, ahead: ir.Value, sums: list[ir.Value]
@@ -158,6 +163,9 @@ class TermSum:
         row_of_b = w.element_pointer(b, b_steps[k])
         vectors = [self.load(w.element_pointer(row_of_b, v * w.lanes.count), v) for v in range(shape.vectors)]
         for row in range(shape.rows):
+            if row and row % self.rows_at_once == 0:
+                before = slice((row - 1) * shape.vectors, row * shape.vectors)
+                found[before] = w.in_order(*found[before])
             if self.config.a_rows_adjacent:
                 place = w.element_pointer(w.element_pointer(a[0], a_steps[k]), row)
             else:
