@@ -15,6 +15,7 @@ import pytest
 from cotswold.host import process_info as process_module
 from cotswold.host.hang_detection import ProcessActivity
 from cotswold.host.process_info import (
+    await_descendants,
     descendant_activity,
     is_stopped,
     kill_by_identity,
@@ -45,6 +46,27 @@ def test_a_process_is_ended_by_its_identity_also_when_it_is_stopped() -> None:
             time.sleep(0.01)
         kill_by_identity(who)
         assert process.wait(10) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("seconds", "has_ended"), [(30.0, True), (0.2, False)])
+def test_the_descendants_of_a_killed_process_are_awaited_but_not_for_ever(
+    seconds: float, has_ended: bool
+) -> None:
+    linger = "read -r word; sleep 1; echo ended"
+    script = f"import subprocess; subprocess.run(['sh', '-c', {linger!r}])"
+    reader, writer = os.pipe()
+    with subprocess.Popen([sys.executable, "-c", script], stdin=reader, stdout=subprocess.PIPE) as process:
+        os.close(reader)
+        wait_until(lambda: len(process_tree(process.pid)) == 2)
+        with await_descendants(process.pid, seconds):
+            process.kill()
+            os.close(writer)
+            process.wait()
+            began = time.monotonic()
+        assert process.stdout is not None
+        assert (time.monotonic() - began > 0.9) == has_ended
+        os.set_blocking(process.stdout.fileno(), False)
+        assert process.stdout.read() == (b"ended\n" if has_ended else None)
 
 
 def test_a_process_that_has_the_number_of_another_is_left_alone() -> None:

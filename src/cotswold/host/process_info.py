@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +97,34 @@ def process_tree(pid: int) -> list[int]:
     for each in found:  # the list grows
         found += sorted(children_of(each))
     return found
+
+
+@contextmanager
+def await_descendants(pid: int, seconds: float) -> Iterator[None]:
+    """Wait on exit until all processes that are descendants of ``pid`` on entry have ended.
+
+    Killed with their parent, they otherwise end some time later, and hold their files until then. The wait is
+    at most ``seconds``. Where processes have no descriptors (macOS) there is none.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    with ExitStack() as opened:
+        poll, running = select.poll(), set[int]()
+        for each in process_tree(pid)[1:]:
+            try:
+                descriptor = os.pidfd_open(each)
+            except OSError:  # it has just ended
+                continue
+            opened.callback(os.close, descriptor)
+            poll.register(descriptor, select.POLLIN)
+            running.add(descriptor)
+        yield
+        deadline = time.monotonic() + seconds
+        while running and (left := deadline - time.monotonic()) > 0:
+            for descriptor, _ in poll.poll(1000 * left):
+                poll.unregister(descriptor)
+                running.remove(descriptor)
 
 
 def descendant_activity() -> dict[int, ProcessActivity]:

@@ -20,6 +20,8 @@ from cotswold.dataservice.runtime.pool import PRELOADED, PoolSettings, settings_
 from cotswold.errors import MachineError, UserError
 from cotswold.geometry import Box
 from cotswold.host import Call, ForkServer, Process, Token, raise_on_all, token_of
+from cotswold.host.fork_server import END_SECONDS, ForkedProcess
+from cotswold.host.process_info import await_descendants
 from cotswold.host.token import VARIABLE, pool_token_of
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
@@ -240,7 +242,7 @@ def head(
         processes = ForkServer(
             (*PRELOADED, "cotswold.dataservice.runtime.pool_process", "cotswold.training.data.data_servers")
         )
-        opened.callback(remove_stale_folders)  # the head is killed, so it cannot clean up
+        opened.callback(remove_stale_folders)  # the head and its servers are killed, so they cannot clean up
         opened.callback(processes.close)
         told = {
             "trainers": trainers,
@@ -260,5 +262,11 @@ def head(
                 output,
             )
         )
-        opened.callback(process.end)
+        opened.callback(_end_head, process)
         return opened.pop_all(), process
+
+
+def _end_head(process: ForkedProcess) -> None:
+    """Kill a head, and wait for the ends of its servers, whose folders can be removed only then."""
+    with await_descendants(process.pid, END_SECONDS):
+        process.end()
