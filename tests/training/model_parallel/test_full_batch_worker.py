@@ -155,7 +155,7 @@ def test_a_killed_rank_returns_its_portions_and_all_ranks_restart(
             while runs(leader) and time.monotonic() < deadline:  # or others end the run before it is known
                 time.sleep(0.02)
 
-    gangs = trained(data, tmp_path / "gangs", grid="1x2", workers=2, on_event=kill)
+    gangs = trained(data, tmp_path / "gangs", grid="1x2", workers=2, callbacks=[kill])
     assert killed and not any(map(runs, killed))
     ended = [str(event["reason"]) for event in gangs.events if event["kind"] == "cluster_exited"]
     assert any("killed by SIGKILL" in why for why in ended), ended
