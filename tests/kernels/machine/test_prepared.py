@@ -25,7 +25,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     usual = kernels._prepare
 
-    def noted(problem: Problem, *rest: object) -> PreparedProduct:
+    def noted(problem: Problem, *rest: object) -> tuple[PreparedProduct, bool]:
         found.append(problem.images)
         return usual(problem, *rest)  # type: ignore[arg-type]  # handed on
 

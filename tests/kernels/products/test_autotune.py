@@ -20,7 +20,8 @@ from cotswold.kernels.microkernels.kinds import Tile
 from cotswold.kernels.products import autotune, compiled
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.autotune import TuningKey
-from cotswold.kernels.products.problem import Overrides
+from cotswold.kernels.products.prepare import Execution, PreparedProduct
+from cotswold.kernels.products.problem import Overrides, Problem
 
 SHAPE = TuningKey.from_shape("product", "float32", 128, 1200, 60, False)
 
@@ -302,7 +303,8 @@ def test_a_fork_and_other_threads_do_not_wait_for_a_measurement(monkeypatch: pyt
         measuring = pool.submit(autotune.choose, SHAPE, host(), slow)
         assert began.wait(30)
         try:
-            assert autotune.choose(SHAPE, host(), slow).tile == tiles[0]  # the default
+            meanwhile = autotune.choose(SHAPE, host(), slow)
+            assert meanwhile.tile == tiles[0] and meanwhile.is_provisional  # the default
             child = os.fork()
             if child == 0:  # which has no such thread, and measures itself
                 os._exit(0 if autotune.choose(SHAPE, host(), clock).reason == "measured now" else 1)
@@ -311,7 +313,42 @@ def test_a_fork_and_other_threads_do_not_wait_for_a_measurement(monkeypatch: pyt
             end.set()
         assert measuring.result(30).tile == tiles[-1]
     assert children == [0]
-    assert autotune.choose(SHAPE, host(), clock).tile == tiles[-1]
+    found = autotune.choose(SHAPE, host(), clock)
+    assert found.tile == tiles[-1] and not found.is_provisional
+
+
+@pytest.mark.usefixtures("_unmeasured")
+def test_a_product_prepared_while_another_thread_measures_has_the_best_tile_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tiles = autotune.candidates(host(), False)
+    began, end, alone = threading.Event(), threading.Event(), Overrides(threads=1)
+    measured, other = (operands("adjoint", MIDDLING, images, torch.float32) for images in (96, 64))
+    used: list[Tile] = []
+    usual = kernels._prepare_with_tile
+
+    def measure(*_: object) -> autotune.Choice:
+        began.set()
+        assert end.wait(30)
+        return autotune.Choice(tiles[-1], "measured now", {})
+
+    def noted(problem: Problem, how: Execution) -> PreparedProduct:
+        used.append(how.tile)
+        return usual(problem, how)
+
+    monkeypatch.setattr(autotune, "_measure", measure)
+    monkeypatch.setattr(kernels, "_prepare_with_tile", noted)
+    with ThreadPoolExecutor(1) as pool:
+        measuring = pool.submit(run, "adjoint", MIDDLING, measured, alone)
+        assert began.wait(30)
+        try:
+            first = run("adjoint", MIDDLING, other, alone)
+        finally:
+            end.set()
+        measuring.result(30)
+    assert same_bits(run("adjoint", MIDDLING, other, alone), first)
+    run("adjoint", MIDDLING, other, alone)  # prepared already
+    assert used == [tiles[0], tiles[-1], tiles[-1]], "the default, what was measured, and that again"
 
 
 @pytest.mark.usefixtures("cache")

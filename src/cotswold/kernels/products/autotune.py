@@ -16,7 +16,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from cotswold.files import MalformedError, parse_object, take
@@ -79,7 +79,8 @@ class Choice:
     """A tile, the reason for its choice, and the shortest seconds of each candidate.
 
     ``noise`` is the spread of the measurements of one tile, ``measured`` the number of measurements of the
-    class, ``measured_at`` the time of the last, in seconds since 1970.
+    class, ``measured_at`` the time of the last, in seconds since 1970. While another thread measures the
+    class, a choice ``is_provisional``: do not cache it.
     """
 
     tile: Tile
@@ -88,6 +89,7 @@ class Choice:
     noise: float = 1.0
     measured: int = 1
     measured_at: float = 0.0
+    is_provisional: bool = False
 
     def should_retune(self, now: float) -> bool:
         """Return True if it was measured on a busy machine and is due for another measurement."""
@@ -131,7 +133,8 @@ def default(processor: Processor, narrow: bool, dtype: str) -> Choice:
 def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], float]) -> Choice:
     """Return the best tile of a class; ``measured`` runs a tile on the given operands and returns seconds.
 
-    While another thread measures the class, the result is what is known of it, or the default.
+    While another thread measures the class, the result is provisional: what is known of the class, or the
+    default.
     """
     key = shape, processor
     found = _CHOICES.get(key)
@@ -144,7 +147,8 @@ def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], fl
         if known is not None and not known.should_retune(time.time()):
             return _CHOICES.setdefault(key, known)
         if key in _measuring:  # by another thread: both would measure each other
-            return known or default(processor, shape.narrow, shape.dtype)
+            choice = known or default(processor, shape.narrow, shape.dtype)
+            return replace(choice, reason="another thread is measuring", is_provisional=True)
         _measuring.add(key)
     try:
         made = _measure(shape, processor, measured, known)

@@ -176,18 +176,11 @@ def _prepare_tuned(
     alike = (x.shape[0], x.stride(), y.stride(), x.dtype, threads)
     key = (kind.name, layer, *alike, overrides, only, adding, tied)
     found = READY.find(key)
-    return (
-        found
-        if found is not None
-        else READY.put(
-            key,
-            lambda: _prepare(
-                replace(_problem(kind, layer, x, y, overrides, only), accumulates=adding, tied=tied),
-                (x, y, filters),
-                overrides,
-            ),
-        )
-    )
+    if found is not None:
+        return found
+    problem = replace(_problem(kind, layer, x, y, overrides, only), accumulates=adding, tied=tied)
+    made, is_provisional = _prepare(problem, (x, y, filters), overrides)
+    return made if is_provisional else READY.put(key, lambda: made)
 
 
 def _problem(
@@ -201,10 +194,13 @@ def _problem(
 
 def _prepare(
     problem: Problem, operands: tuple[Tensor, Tensor, Tensor], overrides: Overrides
-) -> PreparedProduct:
+) -> tuple[PreparedProduct, bool]:
+    """Return a prepared product, and True if its tile is provisional."""
     processor, count = processor_of(overrides), thread_count(problem, overrides)
-    tile = overrides.tile or choose(problem, processor, count, operands).tile
-    return _prepare_with_tile(problem, Execution(tile, processor, count))
+    if overrides.tile is not None:
+        return _prepare_with_tile(problem, Execution(overrides.tile, processor, count)), False
+    choice = choose(problem, processor, count, operands)
+    return _prepare_with_tile(problem, Execution(choice.tile, processor, count)), choice.is_provisional
 
 
 def _prepare_with_tile(problem: Problem, how: Execution) -> PreparedProduct:
