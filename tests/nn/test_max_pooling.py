@@ -160,6 +160,23 @@ def test_backward_keeps_one_byte_an_output() -> None:
     assert [(one.dtype, one.shape) for one in kept] == [(torch.uint8, out.shape)]
 
 
+@pytest.mark.parametrize(
+    "pool", [MaxPool2d(2), partial(ops.max_pool2d, kernel_size=2)], ids=["module", "ops"]
+)
+def test_a_forward_pass_computes_its_windows_once(
+    pool: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, computed = max_pooling._windows, []
+
+    def noted(*arguments: tuple[int, int]) -> max_pooling.Windows:
+        computed.append(arguments)
+        return usual(*arguments)
+
+    monkeypatch.setattr(max_pooling, "_windows", noted)
+    pool(_maps((20, 3, 8, 8), torch.float32))
+    assert computed == [((2, 2), (2, 2), (0, 0))]
+
+
 def test_results_have_the_order_of_the_input() -> None:
     x = torch.randn(20, 3, 8, 8)
     assert MaxPool2d(2)(x).is_contiguous()

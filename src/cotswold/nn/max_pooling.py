@@ -15,7 +15,7 @@ from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.kernels.operands import map_strides
 from cotswold.nn.layer_base import as_torch
-from cotswold.ops.layers.max_pooling import Extent, PoolActivation, has_max_pool_kernel, max_pool_windows
+from cotswold.ops.layers.max_pooling import Extent, PoolActivation, Windows, kernel_windows, pool_windows
 from cotswold.ops.memory_format import MIN_IMAGES
 
 
@@ -59,25 +59,28 @@ class MaxPool2d(nn.MaxPool2d):
         Args:
             input: Maps ``(image, channel, y, x)`` or one map ``(channel, y, x)``.
         """
-        if self._has_kernel(input):
-            found = ops.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.activation)
+        windows = self._kernel_windows(input)
+        if windows is not None:
+            found = pool_windows(input, windows, self.activation == "relu")
             return found if map_strides(input) is not None else ops.images_first(found)
         found = super().forward(input)
         if self.activation == "identity":
             return found
         return (torch.relu(found[0]), found[1]) if self.return_indices else torch.relu(found)
 
-    def _has_kernel(self, x: Tensor) -> bool:
-        """True if the kernel computes this batch faster than torch, and torch would accept the arguments."""
+    def _kernel_windows(self, x: Tensor) -> Windows | None:
+        """Return the windows if the kernel is faster for this batch and torch would accept the arguments."""
         if self.return_indices or self.ceil_mode or self.dilation not in (1, (1, 1)):
-            return False
-        if not isinstance(x, Tensor) or x.dim() != 4 or not has_max_pool_kernel(x):
-            return False
+            return None
+        if not isinstance(x, Tensor) or x.dim() != 4:
+            return None
         try:
-            max_pool_windows(x, self.kernel_size, self.stride, self.padding)
+            windows = kernel_windows(x, self.kernel_size, self.stride, self.padding)
         except GeometryError:
-            return False
-        return map_strides(x) is not None or (x.is_contiguous() and x.shape[0] >= MIN_IMAGES)
+            return None
+        if windows is None or map_strides(x) is not None:
+            return windows
+        return windows if x.is_contiguous() and x.shape[0] >= MIN_IMAGES else None
 
     def __prepare_scriptable__(self) -> nn.Module:
         return as_torch(self, nn.MaxPool2d if self.activation == "identity" else _MaxPoolReLU)

@@ -29,14 +29,6 @@ Windows = tuple[Window, Window]
 """Windows along y and x."""
 
 
-def has_max_pool_kernel(x: Tensor) -> bool:
-    """True if the kernel computes maxima of these maps, and their gradient.
-
-    Torch computes what it traces, compiles, exports, maps, passes to a mode or differentiates forward.
-    """
-    return is_eager(x) and has_cpu_kernel(x) and x.numel() > 0
-
-
 @fallback_to_torch
 def _pool(x: Tensor, windows: Windows, relu: bool, keep_places: bool) -> tuple[Tensor, Tensor | None]:
     """Maxima, and the number of the maximum's position in each window if it is wanted."""
@@ -180,17 +172,21 @@ def max_pool2d(
         raise GeometryError(f"max_pool2d takes the activations identity and relu, got {activation!r}")
     stride = kernel_size if stride is None else stride
     relu = activation == "relu"
-    windows = max_pool_windows(x, kernel_size, stride, padding) if has_max_pool_kernel(x) else None
-    if windows is None or windows[0].size * windows[1].size > NOWHERE:
+    windows = kernel_windows(x, kernel_size, stride, padding)
+    if windows is None:
         found = F.max_pool2d(x, kernel_size, stride, padding)
         return torch.relu(found) if relu else found
-    if torch.is_grad_enabled() and x.requires_grad:
-        return apply("max_pool2d", _MaxPool, x, windows, relu)
-    return _pool(x, windows, relu, keep_places=False)[0]
+    return pool_windows(x, windows, relu)
 
 
-def max_pool_windows(x: Tensor, size: Extent, stride: Extent, padding: Extent) -> Windows:
-    """Return the windows along y and x; raise GeometryError unless maps have room for them."""
+def kernel_windows(x: Tensor, size: Extent, stride: Extent, padding: Extent) -> Windows | None:
+    """Return the windows along y and x if the kernel computes maxima of these maps, and their gradient.
+
+    Torch computes what it traces, compiles, exports, maps, passes to a mode or differentiates forward.
+    Raises GeometryError if the kernel computes these maps and they have no room for the windows.
+    """
+    if not is_eager(x) or not has_cpu_kernel(x) or x.numel() == 0:
+        return None
     windows = _windows(_pair(size), _pair(stride), _pair(padding))
     for axis, window, extent in zip("yx", windows, x.shape[2:], strict=True):
         if not window.outputs(extent):
@@ -198,7 +194,14 @@ def max_pool_windows(x: Tensor, size: Extent, stride: Extent, padding: Extent) -
                 f"a window of {window.size} does not fit {extent} positions along {axis} with padding "
                 f"{window.pad_before}; use a smaller window"
             )
-    return windows
+    return windows if windows[0].size * windows[1].size <= NOWHERE else None
+
+
+def pool_windows(x: Tensor, windows: Windows, relu: bool) -> Tensor:
+    """Return the maxima of windows that `kernel_windows` returned for these maps."""
+    if torch.is_grad_enabled() and x.requires_grad:
+        return apply("max_pool2d", _MaxPool, x, windows, relu)
+    return _pool(x, windows, relu, keep_places=False)[0]
 
 
 @lru_cache(maxsize=64)
