@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from cotswold.kernels.compile import jobs
+from cotswold.kernels.machine import execution
 from cotswold.kernels.products import run as kernels
 
 
@@ -22,5 +23,5 @@ def _nothing_prepared() -> None:
 def any_work_is_worth_threads() -> object:
     """Use several threads even for a product that one thread would finish sooner."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "FLOPS_A_THREAD", 1.0)
+        patch.setattr(execution, "FLOPS_A_THREAD", 1.0)
         yield

@@ -18,6 +18,7 @@ from cotswold.errors import GeometryError
 from cotswold.kernels import convolutions
 from cotswold.kernels.compile import jobs
 from cotswold.kernels.convolutions import gradient
+from cotswold.kernels.machine import execution
 from cotswold.kernels.operands import map_strides
 from cotswold.kernels.products import run
 from cotswold.nn import BatchNorm2d, Conv2d, Flatten, MaxPool2d, convert_layers
@@ -80,8 +81,7 @@ def _bits(layer: Any) -> list[Tensor]:
 
 @layers
 def test_neither_threads_nor_vectors_change_a_bit(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "FLOPS_A_THREAD", 1.0)
-    monkeypatch.setattr(gradient, "FLOPS_A_THREAD", 1.0)
+    monkeypatch.setattr(execution, "FLOPS_A_THREAD", 1.0)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import ops
 from cotswold.kernels import products
+from cotswold.kernels.machine import execution
 from cotswold.kernels.products import run
 from cotswold.nn import Flatten, Linear, convert_layers
 from cotswold.ops.layers import fully_connected
@@ -78,7 +79,7 @@ def _bits(layer: tuple[int, int, int]) -> list[Tensor]:
 def test_neither_threads_nor_vectors_change_a_bit(
     layer: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "FLOPS_A_THREAD", 1.0)
+    monkeypatch.setattr(execution, "FLOPS_A_THREAD", 1.0)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)

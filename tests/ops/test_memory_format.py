@@ -12,7 +12,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from cotswold import ops
 from cotswold.errors import ForwardModeError, GeometryError
-from cotswold.kernels.compile import jobs
+from cotswold.kernels.machine import execution
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps import layout as copies
 from cotswold.kernels.operands import MapStrides, map_strides
@@ -118,7 +118,7 @@ def test_vectors_of_any_width_copy_every_number_and_nothing_beside_them(
     last = memory.permute(3, 2, 0, 1)[:images]
     back = torch.full_like(x, torch.nan)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "SERIAL_BELOW", 1)
+        patch.setattr(execution, "SERIAL_BELOW", 1)
         for map_, to_last in ((x, True), (back, False)):
             copies.copy(map_, last, to_last, processor, threads)
     assert torch.equal(last, x) and torch.equal(back, x)

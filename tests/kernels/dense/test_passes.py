@@ -12,6 +12,7 @@ from tests.support.kernels.operations import processors, same_bits
 from cotswold.kernels.available import WrongKernelError
 from cotswold.kernels.compile import library
 from cotswold.kernels.dense import Operation, passes, run, write
+from cotswold.kernels.machine import execution
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.products.problem import Overrides, processor_of
 
@@ -28,7 +29,7 @@ def test_any_vector_and_number_of_threads_give_the_same_bits(
     expected, found = operands(of, 3), operands(of, 3)
     run(what, of, expected, Overrides(threads=1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "SERIAL_BELOW", 1)
+        patch.setattr(execution, "SERIAL_BELOW", 1)
         run(what, of, found, Overrides(processor, threads=threads))
     assert same_bits(found["sums"], expected["sums"])
     assert same_bits(found["bias_gradient"], expected["bias_gradient"])

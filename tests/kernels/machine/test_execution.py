@@ -29,7 +29,6 @@ from cotswold.kernels.machine.processor import this_processor
 from cotswold.kernels.microkernels.job import JOB
 from cotswold.kernels.microkernels.kinds import Tile
 from cotswold.kernels.products import autotune, compiled
-from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.problem import Overrides
 from cotswold.ops import images_last
 
@@ -111,7 +110,7 @@ def test_torch_says_how_many_threads_there_are(entered: list[int]) -> None:
 
 
 def test_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "FLOPS_A_THREAD", 1e12)
+    monkeypatch.setattr(execution, "FLOPS_A_THREAD", 1e12)
     pair = operands("product", WIDE, 1, torch.float32)
     run("product", WIDE, pair, Overrides(threads=3))  # the kernel's trial is behind it
     called: list[int] = []
@@ -191,14 +190,13 @@ import os, signal, sys
 import torch
 from tests.support.kernels.operations import KERNELS, forced, operands, run, same_bits
 from tests.support.ops.layers import WIDE
-from cotswold.kernels.products import run as products
-products.FLOPS_A_THREAD = 1.0
+from cotswold.kernels.machine import execution
+execution.FLOPS_A_THREAD = 1.0
 torch.set_num_threads(2)
 cases = [(kind, few, operands(kind, WIDE, 33, torch.float32)) for kind, few in KERNELS]
 def results():
     return [run(kind, WIDE, pair, forced(5, 3, 2, few=few)) for kind, few, pair in cases]
 if sys.argv[1] == "own":
-    from cotswold.kernels.machine import execution
     execution._openmp = lambda: None
 torch.ones(1 << 20).exp()
 expected = results()

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.kernels import available
-from cotswold.kernels.compile import jobs
-from cotswold.kernels.machine import processor
+from cotswold.kernels.machine import execution, processor
 from cotswold.kernels.maps import norms
 from cotswold.ops import filters as plain
 
@@ -45,7 +44,7 @@ def test_bits_are_the_same_for_threads_tasks_and_vector_widths(
     expected = ops.filter_norms(filters)
     assert torch.equal(expected[:, :, 17:40], ops.filter_norms(filters[..., 17:40]))
     before = torch.get_num_threads()
-    monkeypatch.setattr(jobs, "SERIAL_BELOW", 0)
+    monkeypatch.setattr(execution, "SERIAL_BELOW", 0)
     torch.set_num_threads(2)
     try:
         assert torch.equal(expected, ops.filter_norms(filters))

@@ -17,7 +17,7 @@ from cotswold import ops
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels import available
 from cotswold.kernels.compile import jobs
-from cotswold.kernels.machine import processor
+from cotswold.kernels.machine import execution, processor
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.maps import normalisation
 from cotswold.kernels.maps import pooling as pool_kernels
@@ -79,7 +79,7 @@ def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Divide small maps into tasks too, of few rows and few lanes."""
     for module in (pool_kernels, normalisation):
         monkeypatch.setattr(module, "LEAST_ROWS", 1)
-    monkeypatch.setattr(jobs, "SERIAL_BELOW", 0)
+    monkeypatch.setattr(execution, "SERIAL_BELOW", 0)
     monkeypatch.setattr(normalisation, "CACHED_BYTES", 1)
     monkeypatch.setattr(pool_kernels, "BLOCK_BYTES", 64)
     monkeypatch.setattr(pool_kernels, "PART_COLUMNS", 3)

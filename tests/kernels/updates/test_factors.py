@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cotswold.kernels.available import WrongKernelError
 from cotswold.kernels.compile import library
+from cotswold.kernels.machine import execution
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.operands import name_of
 from cotswold.kernels.products.problem import Overrides, processor_of
@@ -91,7 +92,7 @@ def test_any_vector_threads_place_and_queue_give_the_same_bits(
     one, other = random(kind, dtype, shape, examples), random(kind, dtype, shape, examples, offset)
     run_products(one.block, one.weights, one.kept, one.pushes, Overrides(threads=1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "FLOPS_A_THREAD", 1.0)
+        patch.setattr(execution, "FLOPS_A_THREAD", 1.0)
         for push in other.pushes:
             how = Overrides(processor, threads=threads)
             run_products(other.block, other.weights, other.kept, [push], how)

@@ -12,6 +12,7 @@ from tests.support.kernels.shard_updates import KINDS, Operands, alike, margins_
 
 from cotswold.kernels.available import WrongKernelError
 from cotswold.kernels.compile import library
+from cotswold.kernels.machine import execution
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.products.problem import Overrides, processor_of
 from cotswold.kernels.updates import Kind, Queues, passes, run, write
@@ -60,7 +61,7 @@ def test_any_vector_threads_and_place_in_memory_give_the_same_bits(
     other = Operands.random(one.shard, pushes, 2, offset)
     run(one.shard, one.weights, one.kept, one.pushes, Overrides(threads=1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "SERIAL_BELOW", 1)
+        patch.setattr(execution, "CHEAP_SERIAL_BELOW", 1)
         run(other.shard, other.weights, other.kept, other.pushes, Overrides(processor, threads=threads))
     assert alike((one.weights, one.kept), (other.weights, other.kept))
 
@@ -106,7 +107,7 @@ def test_many_shards_in_one_call_have_the_bits_of_each_alone_and_nothing_beside_
         addresses, factors = [each.data_ptr() for _, each in one.pushes], [each for each, _ in one.pushes]
         queues.add(one.shard, one.weights.data_ptr(), kept, addresses, factors)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "SERIAL_BELOW", 1)
+        patch.setattr(execution, "CHEAP_SERIAL_BELOW", 1)
         queues.run(together[0].shard, Overrides(processor, threads=threads))
     for one, other in zip(together, apart, strict=True):
         run(other.shard, other.weights, other.kept, other.pushes, Overrides(threads=1))

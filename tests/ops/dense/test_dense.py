@@ -62,8 +62,8 @@ def threads() -> object:
 def test_threads_change_no_bit(
     output: DenseOutput, loss: DenseLoss, classes: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.kernels.products.run.FLOPS_A_THREAD", 1.0)
-    monkeypatch.setattr("cotswold.kernels.dense.passes.SERIAL_BELOW", 1)
+    monkeypatch.setattr("cotswold.kernels.machine.execution.FLOPS_A_THREAD", 1.0)
+    monkeypatch.setattr("cotswold.kernels.machine.execution.SERIAL_BELOW", 1)
     of, given = network(output, loss), operands(397, classes, dtype)
     torch.set_num_threads(1)
     value, gradient = evaluated(of, given)

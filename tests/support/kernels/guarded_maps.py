@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.geometry import MapShape, Smoothing, Window
-from cotswold.kernels.compile import jobs
+from cotswold.kernels.machine import execution
 from cotswold.kernels.maps import max_pooling, norms, pooling
 from cotswold.kernels.maps.normalisation import Normalisation
 from cotswold.kernels.maps.tasks import Workers
@@ -149,7 +149,7 @@ def main(seed: str, cases: int) -> None:
     """Run cases that must not crash."""
     chance = random.Random(seed)
     torch.manual_seed(0)
-    jobs.SERIAL_BELOW = 1
+    execution.SERIAL_BELOW = 1
     for _ in range(cases):
         dtype = chance.choice(DTYPES)
         smoothed(chance, Guard(chance.random() < 0.5), dtype)

@@ -94,15 +94,6 @@ class JobFields(Fields):
         return job
 
 
-SERIAL_BELOW = 1 << 14
-"""Elements of a pass below which other threads are not worth waking."""
-
-
-def threads_for(elements: int, threads: int) -> int:
-    """Return the number of threads for a pass over some elements: 1 if they are few."""
-    return 1 if elements < SERIAL_BELOW else threads
-
-
 READY: LruCache[tuple[object, ...], PreparedKernel] = LruCache(256, 64 << 20)
 """Cache of the latest prepared passes over maps and filters, by all that they depend on."""
 

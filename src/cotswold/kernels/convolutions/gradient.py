@@ -26,7 +26,7 @@ from cotswold.kernels.convolutions.write import (
     tile_limits,
     write_gradient,
 )
-from cotswold.kernels.machine.execution import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel, threads_for_flops
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.operands import MapStrides, name_of, pointer_of, required_map_strides
 from cotswold.kernels.products.cuts import split_evenly
@@ -39,8 +39,6 @@ SHORT_ROW = 6
 """Channels from which a tile's places are channels of one position."""
 CROWDED_LINES = 16
 """Positions these cache lines apart, or a multiple, share few sets of a cache."""
-FLOPS_A_THREAD = 2e6
-"""Work per thread, at least."""
 TASKS_A_THREAD = 8
 """Tasks per thread, at least, so that no thread waits long for another."""
 TABLES = "parts", "tiles", "targets", "positions", "passes"
@@ -108,7 +106,7 @@ def _prepare(
     delta: Tensor, x: Tensor, strides: MapStrides, layer: BlockLocal, processor: Processor, threads: int
 ) -> PreparedKernel:
     code = kernel(name_of(x.dtype), processor)
-    most = max(1, min(threads, int(layer.product_flops * x.shape[0] / FLOPS_A_THREAD)))
+    most = threads_for_flops(layer.product_flops * x.shape[0], threads)
     return _prepare_gradient(code, delta, x, strides, layer, processor, most)
 
 

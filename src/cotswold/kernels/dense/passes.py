@@ -28,13 +28,10 @@ from cotswold.kernels.dense.write import (
     Operation,
     write_pass,
 )
-from cotswold.kernels.machine.execution import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel, threads_for
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
-
-SERIAL_BELOW = 1 << 14
-"""Elements below which other threads are not worth waking."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,8 @@ def run(
     ``sums`` and ``other`` are rows of lanes, ``biases`` and ``bias_gradient`` one number per row, ``classes``
     int32 padded to whole vectors, ``partials`` the buffer of `partials_of`.
     """
-    processor, threads = processor_of(overrides), overrides.threads or torch.get_num_threads()
-    threads = threads if layer.rows * layer.lanes >= SERIAL_BELOW else 1
+    processor = processor_of(overrides)
+    threads = threads_for(layer.rows * layer.lanes, overrides.threads or torch.get_num_threads())
     cached_kernel(
         ("dense", what, layer, processor, threads),
         lambda: _prepared(kernel(what, processor), layer, threads),

@@ -86,6 +86,29 @@ def _member(address: int, job: int) -> Callable[[int], None]:
     return found
 
 
+SERIAL_BELOW = 1 << 14
+"""Elements of a pass below which other threads are not worth waking."""
+CHEAP_SERIAL_BELOW = 1 << 15
+"""The same for passes of a few operations an element: two threads take as long as one for 2^14 elements."""
+FLOPS_A_THREAD = 2e6
+"""Least work of a thread of a product or convolution."""
+
+
+def threads_for(elements: int, threads: int) -> int:
+    """Return the number of threads for a pass over some elements: 1 if they are few."""
+    return 1 if elements < SERIAL_BELOW else threads
+
+
+def threads_for_cheap_pass(elements: int, threads: int) -> int:
+    """Return the number of threads for a pass of a few operations an element."""
+    return 1 if elements < CHEAP_SERIAL_BELOW else threads
+
+
+def threads_for_flops(flops: float, threads: int) -> int:
+    """Return the number of threads for a product or convolution."""
+    return max(1, min(threads, int(flops / FLOPS_A_THREAD)))
+
+
 def run_in_threads(address: int, job: int, threads: int) -> None:
     """Call ``work(job)`` on ``threads`` threads at once; return when all have finished.
 

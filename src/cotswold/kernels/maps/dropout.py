@@ -27,10 +27,9 @@ from cotswold.kernels.compile.jobs import (
     prepare_kernel,
     strips,
     tasks,
-    threads_for,
 )
 from cotswold.kernels.dropout_mask import Mask
-from cotswold.kernels.machine.execution import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel, threads_for
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import Workers
 from cotswold.kernels.operands import pointer_of

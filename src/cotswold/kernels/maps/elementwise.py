@@ -30,7 +30,7 @@ from cotswold.kernels.compile.jobs import (
     tasks,
 )
 from cotswold.kernels.compile.self_test_reference import Array
-from cotswold.kernels.machine.execution import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel, threads_for_cheap_pass
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import Workers
 from cotswold.kernels.operands import pointer_of, required_map_strides
@@ -39,8 +39,6 @@ CHAINS = {"float32": 32, "float64": 16}
 """Chains of a sum."""
 GROUP_ELEMENTS = 1 << 13
 """Elements of a group of rows: at most 256 terms of a chain in float32."""
-SERIAL_BELOW = 1 << 15
-"""Elements below which other threads are not worth waking."""
 
 Values = list[ir.Value]
 
@@ -310,7 +308,7 @@ def _prepare(address: int, kind: Pass, maps: Sequence[Tensor], workers: Workers)
         {"images": images, "line": width * channels, "group": max(1, GROUP_ELEMENTS // images)},
         dict(zip(names, map(required_map_strides, maps), strict=True)),
     )
-    count = 1 if maps[0].numel() < SERIAL_BELOW else workers.threads
+    count = threads_for_cheap_pass(maps[0].numel(), workers.threads)
     return prepare_kernel(
         address, job, fields.places(*names, *scales, "sums", *numbers), 0, (workers.dtype, count)
     )

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
-from cotswold.kernels.compile.jobs import JobFields, cached_kernel, prepare_kernel, tasks, threads_for
-from cotswold.kernels.machine.execution import PreparedKernel
+from cotswold.kernels.compile.jobs import JobFields, cached_kernel, prepare_kernel, tasks
+from cotswold.kernels.machine.execution import PreparedKernel, threads_for
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.transpose import transposed
 from cotswold.kernels.operands import MapStrides, name_of, pointer_of, required_map_strides

@@ -31,10 +31,9 @@ from cotswold.kernels.compile.jobs import (
     prepare_kernel,
     strips,
     tasks,
-    threads_for,
 )
 from cotswold.kernels.compile.self_test_reference import Array
-from cotswold.kernels.machine.execution import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel, threads_for
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobMap, Workers
 from cotswold.kernels.operands import NOWHERE, pointer_of, required_map_strides

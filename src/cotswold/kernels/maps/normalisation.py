@@ -15,9 +15,9 @@ from torch import Tensor
 from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import BYTES, Lanes
-from cotswold.kernels.compile.jobs import bits, cached_kernel, prepare_kernel, threads_for
+from cotswold.kernels.compile.jobs import bits, cached_kernel, prepare_kernel
 from cotswold.kernels.compile.self_test_reference import Array
-from cotswold.kernels.machine.execution import LINE, PreparedKernel
+from cotswold.kernels.machine.execution import LINE, PreparedKernel, threads_for
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_backward import write_backward
 from cotswold.kernels.maps.normalisation_forward import write_forward

@@ -25,10 +25,9 @@ from cotswold.kernels.compile.jobs import (
     prepare_kernel,
     strips,
     tasks,
-    threads_for,
 )
 from cotswold.kernels.compile.self_test_reference import ROUNDING
-from cotswold.kernels.machine.execution import LINE, PreparedKernel
+from cotswold.kernels.machine.execution import LINE, PreparedKernel, threads_for
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_rows import stream
 from cotswold.kernels.operands import pointer_of

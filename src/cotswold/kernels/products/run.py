@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Region
-from cotswold.kernels.machine.execution import LruCache
+from cotswold.kernels.machine.execution import LruCache, threads_for_flops
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.kinds import (
     ADJOINT,
@@ -38,8 +38,6 @@ from cotswold.kernels.products.problem import (
     processor_of,
 )
 
-FLOPS_A_THREAD = 2e6
-"""Work per thread, at least."""
 MEASURED_FLOPS = 2e9
 """Maximum work of one measurement."""
 PREPARED_MOST, PREPARED_BYTES = 256, 128 << 20
@@ -157,7 +155,7 @@ def tuned_choice(
 
 def thread_count(problem: Problem, overrides: Overrides = NO_OVERRIDES) -> int:
     """Return the number of threads worth using for a product."""
-    return max(1, min(overrides.threads or torch.get_num_threads(), int(problem.flops / FLOPS_A_THREAD)))
+    return threads_for_flops(problem.flops, overrides.threads or torch.get_num_threads())
 
 
 def _prepare_tuned(

@@ -19,7 +19,7 @@ from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.jobs import JobHead, bits, prepare_kernel
 from cotswold.kernels.compile.self_test_reference import ROUNDING, Array
-from cotswold.kernels.machine.execution import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel, threads_for_cheap_pass
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
@@ -28,8 +28,6 @@ from cotswold.kernels.updates.write import CHAINS, JOB, SHARD, VECTORS, Kind, wr
 OPERAND_SLOTS = JobHead.TASKS, *JOB.places("shards", "count", "steps", "pushes", "factors")
 TASK = 1 << 14
 """Approximate elements of a task."""
-SERIAL_BELOW = 1 << 15
-"""Elements of all pushes below which other threads are not worth waking."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,7 @@ class Queues:
         """Apply all pushes of all shards, which are like ``shard``, in one pass."""
         if not self._tasks:
             return
-        threads = overrides.threads or torch.get_num_threads()
-        threads = threads if self._numbers >= SERIAL_BELOW else 1
+        threads = threads_for_cheap_pass(self._numbers, overrides.threads or torch.get_num_threads())
         self.run_by(_prepare(shard.kind, shard.dtype, shard.constant, overrides, threads))
 
     def run_by(self, ready: PreparedKernel) -> None:

@@ -20,7 +20,7 @@ from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import BYTES, Lanes
 from cotswold.kernels.compile.jobs import bits, prepare_kernel
 from cotswold.kernels.compile.self_test_reference import ROUNDING
-from cotswold.kernels.machine.execution import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel, threads_for_flops
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
@@ -34,8 +34,6 @@ PACKED_BYTES = 1 << 19
 """Bytes of activations packed at a time: half of a second-level cache."""
 BAND_ROWS = 170 * HEIGHTS[0]
 """Maximum rows of a task."""
-FLOPS_A_THREAD = 2e6
-"""Work per thread, at least."""
 EXAMPLES_TOGETHER = 512
 """Samples of pushes in one pass; with more, another pass over the weights costs little."""
 
@@ -98,14 +96,14 @@ def _run(
 ) -> None:
     examples = sum(errors.shape[0] for _, errors, _ in pushes)
     threads = overrides.threads or torch.get_num_threads()
-    worth = int(2 * examples * block.rows * block.columns / FLOPS_A_THREAD)
+    threads = threads_for_flops(2 * examples * block.rows * block.columns, threads)
     fields = [
         one
         for factor, errors, activations in pushes
         for one in (pointer_of(errors), pointer_of(activations), errors.shape[0], factor)
     ]
     table = ctypes.create_string_buffer(_table(len(pushes)).pack(*fields))
-    _prepare(block, examples, overrides, max(1, min(threads, worth))).run(
+    _prepare(block, examples, overrides, threads).run(
         pointer_of(weights),
         0 if kept is None else pointer_of(kept),
         ctypes.addressof(table),
