@@ -1,4 +1,4 @@
-"""Maps and filters of bfloat16 compared with float32.
+"""Maps and filters of bfloat16 compared with float32, and with torch's dense products of bfloat16.
 
 Knows: the instructions that make it worthwhile, the bar. Does not know: time, processes.
 """
@@ -10,25 +10,29 @@ from dataclasses import replace
 import torch
 
 from cotswold.bench.effort import Effort
-from cotswold.bench.kernels.baselines import PRODUCTS, Operands
+from cotswold.bench.kernels.baselines import PRODUCTS, LayerPasses, Operands
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.kernels.stacks import cotswold_products
-from cotswold.bench.measure import interleaved
-from cotswold.bench.row import COTSWOLD, Row, RowKey, compare_with_best_baseline, timed
+from cotswold.bench.measure import interleaved, ratios
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey, timed
 from cotswold.run import describe_environment
 
-BAR = 1.5
-WIDE = "cotswold, float32"
+BAR, TORCH_BAR = 1.5, 0.6
+WIDE, TORCH = "cotswold, float32", "torch.bmm, bfloat16"
 INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 """Names of processors' instructions for products of bfloat16."""
 
 
 def measured(shape: Shape, effort: Effort) -> list[Row]:
-    """The three products in both types; with a bar only if the processor has the instructions."""
+    """The three products; with bars only if the processor has the instructions."""
     wide = Operands.random(shape.layer, shape.images)
     x, delta, filters = (one.to(torch.bfloat16) for one in (wide.x, wide.delta, wide.filters))
     narrow = replace(wide, x=x, delta=delta, filters=filters)
-    by = {COTSWOLD: cotswold_products(narrow), WIDE: cotswold_products(wide)}
+    by = {
+        COTSWOLD: cotswold_products(narrow),
+        WIDE: cotswold_products(wide),
+        TORCH: _dense_products(shape),
+    }
     actions = {(name, who): passes[name] for name in PRODUCTS for who, passes in by.items()}
     samples = interleaved(actions, effort.rounds)
     able = bool(INSTRUCTIONS & set(_flags()))
@@ -37,9 +41,25 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
     for name in PRODUCTS:
         taken = {who: samples[name, who] for who in by}
         place = RowKey("bfloat16", shape.name, name, shape.images)
-        verdicts = compare_with_best_baseline(taken, BAR if able else None)
+        verdicts = [
+            Comparison(who, ratios(taken[who], taken[COTSWOLD]), bar if able else None)
+            for who, bar in ((WIDE, BAR), (TORCH, TORCH_BAR))
+        ]
         rows.append(timed(place, shape.flops, taken, verdicts, note=note))
     return rows
+
+
+def _dense_products(shape: Shape) -> LayerPasses:
+    """Dense products of the same sizes by torch, a block at a time: without overlaps, gathered already."""
+    layer = shape.layer
+    sizes = (layer.fan_in, layer.neurons), (layer.fan_in, shape.images), (layer.neurons, shape.images)
+    blocks = layer.grid[0] * layer.grid[1]
+    filters, fields, delta = (torch.randn(blocks, *one).to(torch.bfloat16) for one in sizes)
+    return {
+        "Wx": lambda: torch.bmm(filters.mT, fields),
+        "W'x": lambda: torch.bmm(filters, delta),
+        "δx'": lambda: torch.bmm(fields, delta.mT),
+    }
 
 
 def _flags() -> list[str]:
