@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -160,6 +161,39 @@ def test_a_backward_pass_gets_no_new_pages_if_freed_memory_is_kept() -> None:
     }
     assert shares["keep"] < 0.02  # page faults of a step, in pages of the filters
     assert shares["return"] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("limit", "refused_above", "accepted", "block", "top"),
+    [
+        (512 << 20, 1 << 40, True, 512 << 20, 512 << 20),
+        (512 << 20, 32 << 20, False, 32 << 20, 512 << 20),  # an older glibc
+        (8 << 20, 32 << 20, True, 8 << 20, 8 << 20),
+        (4 << 30, 1 << 40, False, 2**31 - 1, 2**31 - 1),  # mallopt takes an int
+        (512 << 20, 0, False, None, None),  # nothing is changed
+    ],
+)
+def test_the_result_says_if_blocks_up_to_the_limit_stay(
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+    refused_above: int,
+    accepted: bool,
+    block: int | None,
+    top: int | None,
+) -> None:
+    options: dict[int, int] = {}
+
+    def mallopt(option: int, value: int) -> int:
+        assert 0 < value < 1 << 31
+        if option == -3 and value > refused_above:  # M_MMAP_THRESHOLD
+            return 0
+        options[option] = value
+        return 1
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
+    assert keep_freed_memory(limit) is accepted
+    assert options.get(-3) == block and options.get(-1) == top
 
 
 def test_without_glibc_nothing_is_kept_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

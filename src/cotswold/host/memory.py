@@ -14,6 +14,10 @@ from cotswold.errors import MemoryLimitError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's options in malloc.h."""
+_MALLOPT_MOST = 2**31 - 1
+"""Largest value that mallopt takes."""
+_OLD_GLIBC_MOST = 32 << 20
+"""Largest block that older versions of glibc keep; they refuse a higher threshold."""
 NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 """``MAP_NORESERVE``, which Python names from 3.13 on: reserves address space without memory."""
 _UNLIMITED = 1 << 60
@@ -54,18 +58,25 @@ def keep_freed_memory(limit_bytes: int = 512 << 20) -> bool:
 
     Args:
         limit_bytes: Size of a block up to which freed memory is kept, and bytes that may be free at the end
-            of the heap. Larger blocks are returned when they are freed.
+            of the heap; at most 2 GiB - 1. Larger blocks are returned when they are freed.
 
     Returns:
-        True if the C library accepted the limit. False with other C libraries, such as those of macOS and
-        Alpine Linux (musl), where this function does nothing.
+        True if the C library accepted the limit. False if it keeps only smaller blocks: older versions of
+        glibc refuse more than 32 MiB, so that they keep blocks up to 32 MiB, as by default, and return larger
+        ones. False also with other C libraries, such as those of macOS and Alpine Linux (musl), where this
+        function does nothing.
     """
     if sys.platform != "linux":
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return bool(mallopt(_TRIM_THRESHOLD, limit_bytes)) and bool(mallopt(_MMAP_THRESHOLD, limit_bytes))
+    most = min(limit_bytes, _MALLOPT_MOST)
+    # the threshold of blocks first: either option turns off glibc's automatic one, which reaches 32 MiB
+    for block in (most, min(most, _OLD_GLIBC_MOST)):
+        if mallopt(_MMAP_THRESHOLD, block):
+            return bool(mallopt(_TRIM_THRESHOLD, most)) and block == limit_bytes
+    return False
 
 
 def _meminfo(root: Path) -> int | None:
