@@ -1,4 +1,4 @@
-"""A training step of shipped recipes beside the loop that a PyTorch user would write.
+"""A training step of shipped recipes, compared with the loop that a PyTorch user would write.
 
 Knows: the command's options, rounds, tables. Does not know: what a step computes.
 """
@@ -27,7 +27,7 @@ def plain_loops(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """Measure a training step of `faces`, `adam-mnist` and `bunyip-japanese-ocr` beside plain torch.
+    """Measure a training step of `faces`, `adam-mnist` and `bunyip-japanese-ocr`, compared with plain torch.
 
     Operands are random. Steps alternate; the ratio is the median over rounds of the plain loop's seconds, in
     its better layout, divided by ours. Freed memory stays with the process, for both. Examples:

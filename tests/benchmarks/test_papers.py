@@ -229,7 +229,7 @@ def test_every_command_has_its_words_at_every_size(
                 taken(words[1:], monkeypatch)
 
 
-def test_data_servers_are_shown_beside_other_feeders_with_their_cache_and_kills() -> None:
+def test_data_servers_are_compared_with_other_feeders_with_their_cache_and_kills() -> None:
     result = json.loads((RESULTS / "data-servers.json").read_text())
     found, rows = feeding(result), result["summary"]["rows"]
     (table,) = found.tables

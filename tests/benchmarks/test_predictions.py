@@ -11,7 +11,7 @@ from lib.predictions import comparison
 
 
 @pytest.mark.soak
-def test_a_prediction_stands_beside_its_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prediction_is_compared_with_its_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     values = described("here", [tiny_work()], cores=2, memory_bytes=10**9, rounds=1)
     monkeypatch.setattr(comparison, "networks", lambda: {"tiny": tiny_work()})
     monkeypatch.setattr(comparison, "described", lambda *_: values)

@@ -108,7 +108,7 @@ def test_a_recipe_without_stacks_has_no_loop_to_measure(tmp_path: Path) -> None:
         loop_share("cifar10", [], tmp_path, lambda event: None)
 
 
-def test_each_pass_is_measured_beside_forward_alone(images: Path) -> None:
+def test_each_pass_is_measured_and_compared_with_forward_alone(images: Path) -> None:
     found: Any = evaluation_passes(parse(RECIPE.replace("SOURCE", str(images))), "output", 40, rounds=2)
     assert found["images"] == 40
     assert set(found["of_forward"]) == {"first pass", "second pass"}
@@ -120,7 +120,7 @@ def test_each_pass_is_measured_beside_forward_alone(images: Path) -> None:
     assert rate == pytest.approx(40 / min(found["seconds"]["forward alone"]), rel=1e-3)
 
 
-def test_prepare_is_measured_beside_pillow_on_the_same_images(images: Path) -> None:
+def test_prepare_is_compared_with_pillow_on_the_same_images(images: Path) -> None:
     (images / "none.png").write_bytes(b"no image")
     found: Any = preparation_rates(open_source(str(images)), (8, 8), jobs=1, limit=None, rounds=2)
     assert (found["images"], found["broken"]) == (21, 1)

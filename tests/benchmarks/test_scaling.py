@@ -117,7 +117,7 @@ def test_ranks_have_as_many_blocks_each_and_all_fit_the_memory(fields: Fields, g
         assert 2 * 4 * weights < MEMORY_MOST  # filters and momentum
 
 
-def test_a_grid_of_one_rank_stands_beside_the_plain_module() -> None:
+def test_a_grid_of_one_rank_is_compared_with_the_plain_module() -> None:
     rows = alone(Alone(LITTLE, 1), SMALLEST)
     assert [row.key.operation for row in rows] == ["step", "forward", "local layer, forward"]
     verdicts = [verdict for row in rows for verdict in row.verdicts]

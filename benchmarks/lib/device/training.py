@@ -1,4 +1,4 @@
-"""Short training runs on a device, each beside the same run on the CPU.
+"""Short training runs on a device, each compared with the same run on the CPU.
 
 Knows: one small network and its data, settings of `cotswold.train`. Does not know: kernels, tables.
 """

@@ -310,7 +310,7 @@ def test_parameters_that_are_no_real_numbers_are_refused_by_name(
         s.pull(module)
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork in a process with threads
 def test_a_fork_of_a_connected_process_is_refused_at_once_and_the_parent_goes_on(
     shared: ServedParameters,
 ) -> None:

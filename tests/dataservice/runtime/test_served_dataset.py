@@ -491,7 +491,7 @@ def test_a_loop_over_a_connection_that_has_no_name_gets_all_samples(
     assert found == everything(store)
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork in a process with threads
 def test_a_fork_of_a_process_that_draws_batches_is_refused_at_once(pool: tuple[DataPool, Token]) -> None:
     with connected(pool) as served:
         batches = iter(served)

@@ -273,7 +273,7 @@ def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> 
             compiled.kernel("adjoint", "float64", Tile(rows, 5), here)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python warns of a fork beside threads
+        warnings.simplefilter("ignore")  # Python warns of a fork in a process with threads
         worker = threading.Thread(target=compile_for_long)
         worker.start()
         started.wait(60)

@@ -18,7 +18,7 @@ def normed(below: int, above: int, size: int, step: int = 1, spread: int = 1) ->
 
 
 class Block(nn.Module):
-    """Convolutions beside a shortcut."""
+    """Convolutions, and a shortcut around them."""
 
     def __init__(self, layers: nn.Module, below: int, above: int, step: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def resnet18(width: int) -> nn.Module:
 
 
 class DeepLab(nn.Module):
-    """A dilated ResNet and convolutions of several dilations beside a summary of the map."""
+    """A dilated ResNet and convolutions of several dilations, with a summary of the map."""
 
     def __init__(self, width: int, rates: tuple[int, ...] = (12, 24, 36)) -> None:
         super().__init__()
