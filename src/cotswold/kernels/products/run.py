@@ -115,7 +115,7 @@ def outer(
 ) -> None:
     """Write ``δx'`` to ``out``, shaped as filters; weights that read only padding stay unchanged.
 
-    ``adding``: add to ``out`` instead; float32 and float64 only.
+    ``accumulates``: add to ``out`` instead; float32 and float64 only.
     """
     assert not accumulates or out.dtype in (torch.float32, torch.float64), "half precision cannot be added to"
     ready = _prepare_tuned(OUTER, layer, x, delta, out, overrides, adding=accumulates)
