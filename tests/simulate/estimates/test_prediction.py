@@ -13,6 +13,7 @@ from tests.support.simulate.small_cases import cluster, link, stack, works
 
 from cotswold.errors import ClusterError
 from cotswold.geometry import ExchangePlan, Grid, MapShape, Smoothing, StackPartition
+from cotswold.mesh.ranks.short_messages import RANKS_MAX
 from cotswold.recipe import load
 from cotswold.simulate import (
     StackWork,
@@ -59,7 +60,8 @@ def plan_bytes(work: StackWork, grid: Grid) -> int:
         if joint and index:
             descent = ExchangePlan(part.input.boxes, parts[index - 1].output.boxes)
             total += (part.pixels.points + descent.points) * pixels
-        total += 2 * (grid.size - 1) * SCALARS_BYTES
+        messages = grid.size if grid.size <= RANKS_MAX else 2  # times the other ranks
+        total += messages * (grid.size - 1) * SCALARS_BYTES
     return total
 
 

@@ -49,6 +49,10 @@ Program = tuple[Action, ...]
 """One rank's actions, in order."""
 
 
+SHORT_SUM_RANKS = 8
+"""As `RANKS_MAX` of ``cotswold.mesh.ranks.short_messages``."""
+
+
 class Script:
     """The programs of all ranks while they are being recorded."""
 
@@ -95,6 +99,19 @@ class Script:
         if len(self._actions) > 1:
             for actions in self._actions:
                 actions.append(AllReduce(bytes_))
+
+    def sum_short(self, bytes_: int) -> None:
+        """Record a sum of a few numbers: up to 8 ranks send theirs to each other; more all-reduce them."""
+        if len(self._actions) > SHORT_SUM_RANKS:
+            self.all_reduce(bytes_)
+            return
+        self._number += 1
+        name = f"{self._number}: short sum"
+        for rank, actions in enumerate(self._actions):
+            others = tuple(one for one in self.ranks if one != rank)
+            if others:
+                actions.append(Post(name, tuple((one, bytes_) for one in others)))
+                actions.append(Wait(name, others, others))
 
 
 @dataclass(frozen=True)

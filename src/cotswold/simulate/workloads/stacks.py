@@ -65,7 +65,7 @@ class StackWork:
         for index in reversed(range(0 if self.strategy == "joint" else top, top + 1)):
             joint = self.strategy == "joint"
             parts[index].step(beneath[index], upstream=index < top, descend=joint and index > 0)
-            script.all_reduce(SCALARS_BYTES)
+            script.sum_short(SCALARS_BYTES)
         return script.programs
 
     def rank_bytes(self, grid: Grid) -> int:
