@@ -1,4 +1,4 @@
-"""What an export is made of: the trained network, inputs for it, and its description.
+"""Parts of an export: the trained network, inputs for it, and its description.
 
 Knows: runs, checkpoints, the preparation of samples. Does not know: file formats.
 """

@@ -43,7 +43,7 @@ _DATE = re.compile(
 
 @dataclass(frozen=True)
 class Reading:
-    """How texts become values.
+    """Rules by which texts become values.
 
     Args:
         missing: Texts that mean a missing value.

@@ -71,7 +71,7 @@ class GradientBuckets:
         self._expected: set[int] = set()
         """Parameters (by id) of which a part of the gradient follows after its accumulation."""
         self._arrived: set[int] = set()
-        """Those of them whose gradient has been accumulated."""
+        """The parameters whose gradient has been accumulated."""
         self._shared_sums = shared_sums
         if shared_sums is not None:
             shared_sums.listeners.add(self)

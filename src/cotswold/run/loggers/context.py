@@ -1,4 +1,4 @@
-"""What a logger may use of a run.
+"""The parts of a run that a logger may use.
 
 Knows: the run's directory, its recipe as values and text. Does not know: any one logger, networks, figures.
 """

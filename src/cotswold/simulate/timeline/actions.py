@@ -50,7 +50,7 @@ Program = tuple[Action, ...]
 
 
 SHORT_SUM_RANKS = 8
-"""As `RANKS_MAX` of ``cotswold.mesh.ranks.short_messages``."""
+"""The same limit as `RANKS_MAX` of ``cotswold.mesh.ranks.short_messages``."""
 
 
 class Script:

@@ -197,7 +197,7 @@ class Job(ABC):
 
     @property
     def _logged(self) -> LoggerContext:
-        """What loggers may use of the run."""
+        """The parts of the run that loggers may use."""
         is_asked = self.recipe.training.loggers is not None  # figures read the checkpoint again
         return LoggerContext(
             run=self.run.path,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 MetricState = Mapping[str, Tensor]
-"""What a metric has accumulated, as tensors on the CPU."""
+"""The accumulated values of a metric, as tensors on the CPU."""
 
 
 @runtime_checkable
