@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
-
 from docs.generator.errors import SiteError
 from docs.generator.navigation import expand
 from docs.generator.reference import reference_pages
@@ -22,7 +21,9 @@ from docs.generator.stage import stage
 __all__ = ["SiteError", "build"]
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_EXTERNAL = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(https?:)?//[^>]*>", re.IGNORECASE)
+_EXTERNAL = re.compile(
+    r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(https?:)?//[^>]*>", re.IGNORECASE
+)
 _ALLOWED = re.compile(r"rel=\"?canonical")
 
 
@@ -73,6 +74,5 @@ def _check_hosts(site: Path) -> None:
     for page in sorted(site.rglob("*.html")):
         for found in _EXTERNAL.finditer(page.read_text(encoding="utf-8")):
             if not _ALLOWED.search(found[0]):
-                raise SiteError(
-                    f"{page.relative_to(site)} loads from another host: {found[0]}; copy the file to docs/assets"
-                )
+                place = page.relative_to(site)
+                raise SiteError(f"{place} loads from another host: {found[0]}; copy the file to docs/assets")

@@ -1,6 +1,6 @@
-"""An extension of the reader of docstrings: our docstrings are plain text with code in backticks, not Markdown.
+"""An extension of the reader of docstrings, which are plain text with code in backticks, not Markdown.
 
-Knows: doctests, indented blocks, brackets and tags. Does not know: sections such as Args, which the reader finds.
+Knows: doctests, brackets and tags. Does not know: sections such as Args, which the reader finds.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ Entry = str | dict[str, "str | list[Entry]"]
 def expand(entries: Sequence[Entry], pages: Path) -> list[Entry]:
     """Return the navigation with folders replaced by their pages.
 
-    An entry that ends with a slash stands for all pages below that folder that no other entry lists, in
-    alphabetical order. A listed page that is missing is left out if it belongs to a folder of `GROWING`.
+    An entry that ends with a slash stands for all pages below that folder that no other entry lists, by
+    itself or by a folder further down, in alphabetical order. A listed page that is missing is left out
+    if it belongs to a folder of `GROWING`.
 
     Raises:
         SiteError: if another listed page is missing, or if a page of the site is not listed.
@@ -57,8 +58,11 @@ def _expand(entries: Sequence[Entry], pages: Path, listed: set[str]) -> Iterator
             elif found := list(_expand(inside, pages, listed)):
                 yield {title: found}
         elif entry.endswith("/"):
+            inner = tuple(
+                each for each in listed if each.endswith("/") and each.startswith(entry) and each != entry
+            )
             below = sorted(page.relative_to(pages).as_posix() for page in (pages / entry).rglob("*.md"))
-            yield from (page for page in below if page not in listed)
+            yield from (page for page in below if page not in listed and not page.startswith(inner))
         elif _exists(entry, pages):
             yield entry
 

@@ -1,9 +1,9 @@
 """Copies pages into the staging folder; links that work on the repository's pages then work on the site.
 
-Knows: Markdown's links, headings and fences; which files of the repository become pages. Does not know: what a
-page says, the reference.
+Knows: Markdown's links, headings and fences; which files of the repository become pages. Does not know: what
+a page says, the reference.
 
-A link to a file that is no page, such as ``../benchmarks/results/kernels.json``, leads to a copy of that file.
+A link to a file that is not a page, such as ``../benchmarks/results/kernels.json``, leads to a copy of it.
 """
 
 from __future__ import annotations

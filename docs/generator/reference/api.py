@@ -46,14 +46,19 @@ def public_names(package: ModuleType) -> list[str]:
 
 def _index() -> str:
     rows = [
-        [f"[`{name}`]({name.rpartition('.')[2]}.md)", prose(_first_line(importlib.import_module(name)), "../../")]
+        [
+            f"[`{name}`]({name.rpartition('.')[2]}.md)",
+            prose(_first_line(importlib.import_module(name)), "../../"),
+        ]
         for name in ("cotswold", *(f"cotswold.{each}" for each in PACKAGES))
     ]
     return (
         "# Python interface\n\n"
         "These pages are generated from docstrings. [Cotswold from Python](../../python.md) introduces the\n"
-        "functions with examples, and [lists the names that are public](../../python.md#what-is-public): they\n"
-        "change only with a note in the change log. Other names may change.\n\n" + table(["package", "content"], rows)
+        "functions with examples, and [lists the names that are "
+        "public](../../python.md#what-is-public): they\n"
+        "change only with a note in the change log. Other names may change.\n\n"
+        + table(["package", "content"], rows)
     )
 
 

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import re
 
-from cotswold.cli.main import COMMANDS, build
 from docs.generator.reference.text import prose, table
+
+from cotswold.cli.main import COMMANDS, build
 
 _SECTION = r"^## cotswold {}$(.*?)(?=^## |\Z)"
 
 
 def command_pages() -> dict[str, str]:
     """Return the list of commands, and one page for each."""
-    rows = [[f"[`cotswold {name}`]({name}.md)", prose(sentence, "../../")] for name, (_, sentence) in COMMANDS.items()]
+    rows = [
+        [f"[`cotswold {name}`]({name}.md)", prose(sentence, "../../")]
+        for name, (_, sentence) in COMMANDS.items()
+    ]
     index = (
         "# Command line\n\n"
-        "`cotswold COMMAND --help` prints the same texts. `--debug` adds the traceback to an error. The exit\n"
+        "`cotswold COMMAND --help` prints the same texts. `--debug` adds the traceback to an error. The "
+        "exit\n"
         "codes of all commands are in [Errors and exit codes](../errors-and-exit-codes.md).\n\n"
         + table(["command", "what it does"], rows)
     )

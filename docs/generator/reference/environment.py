@@ -17,24 +17,30 @@ VARIABLES = {
         "COTSWOLD_IMAGES": "A folder or zip of your own images, for `coates2013-1.8b` and `coates2013-11b`.",
     },
     "Kernels": {
-        "COTSWOLD_KERNELS": "`llvm`: compiled kernels (default). `avx2`: kernels without AVX-512. `torch`: none; "
+        "COTSWOLD_KERNELS": "`llvm`: compiled kernels (default). `avx2`: kernels without AVX-512. "
+        "`torch`: none; "
         "products use PyTorch. See docs/kernels.md.",
-        "COTSWOLD_CACHE": "Folder of compiled code. Default: `cotswold` in `XDG_CACHE_HOME`, or `~/.cache/cotswold`.",
+        "COTSWOLD_CACHE": "Folder of compiled code. Default: `cotswold` in `XDG_CACHE_HOME`, or "
+        "`~/.cache/cotswold`.",
     },
     "Tokens": {
-        "COTSWOLD_TOKEN": "The secret with which processes of a run authenticate each other. See docs/launching.md.",
+        "COTSWOLD_TOKEN": "The secret with which processes of a run authenticate each other. See "
+        "docs/launching.md.",
         "COTSWOLD_CLUSTER_TOKEN": "The secret of a cluster of parameter servers, if it differs from "
         "`COTSWOLD_TOKEN`. See docs/operations.md.",
-        "COTSWOLD_CLUSTER_TOKEN_FILE": "The file with that secret, readable by its user only. While a token is "
+        "COTSWOLD_CLUSTER_TOKEN_FILE": "The file with that secret, readable by its user only. While a "
+        "token is "
         "changed, the file has several.",
     },
     "Messages and errors": {
-        "COTSWOLD_SHARED_MEMORY": "`0`: ranks and data servers of a host send no messages through shared memory.",
+        "COTSWOLD_SHARED_MEMORY": "`0`: ranks and data servers of a host send no messages through "
+        "shared memory.",
         "COTSWOLD_SOCKETS": "`0`: ranks of different hosts use the collective operations of PyTorch only.",
         "COTSWOLD_DEBUG": "Any text: errors have a traceback, as with `--debug`.",
     },
     "Launchers": {
-        "COTSWOLD_RANK": "Number of this rank, from 0. Set these variables yourself only if your launcher sets "
+        "COTSWOLD_RANK": "Number of this rank, from 0. Set these variables yourself only if your "
+        "launcher sets "
         "none that Cotswold knows. See docs/launching.md.",
         "COTSWOLD_RANKS": "Number of ranks.",
         "COTSWOLD_LOCAL_RANK": "Number of this rank on its host. Default: 0.",
@@ -86,9 +92,13 @@ def check() -> None:
     known = {name for variables in VARIABLES.values() for name in variables}
     used = set(_used()) - _TESTS
     if missing := sorted(used - known):
-        raise SiteError(f"state the meaning of {', '.join(missing)} in docs/generator/reference/environment.py")
+        raise SiteError(
+            f"state the meaning of {', '.join(missing)} in docs/generator/reference/environment.py"
+        )
     if unused := sorted(known - used):
-        raise SiteError(f"remove {', '.join(unused)}, which nothing reads, from docs/generator/reference/environment.py")
+        raise SiteError(
+            f"remove {', '.join(unused)}, which nothing reads, from docs/generator/reference/environment.py"
+        )
 
 
 def _used() -> Iterator[str]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 
-from cotswold import errors
 from docs.generator.reference.text import prose, table
+
+from cotswold import errors
 
 
 def error_page() -> str:
@@ -35,7 +36,8 @@ def error_page() -> str:
     ]
     return (
         "# Errors and exit codes\n\n"
-        "A command prints an error as one sentence that names the cause and the remedy. With `--debug` it adds\n"
+        "A command prints an error as one sentence that names the cause and the remedy. With `--debug` "
+        "it adds\n"
         "the traceback. In Python the same error is an exception of `cotswold.errors`.\n\n"
         "## Exit codes\n\n"
         + table(["exit code", "meaning"], codes)

@@ -1,6 +1,7 @@
 """The page of events: kinds from the source, meanings from here.
 
-Knows: the meaning of each kind. Does not know: who writes an event; the build fails if the source writes another.
+Knows: the meaning of each kind. Does not know: who writes an event; the build fails if the source writes
+another.
 """
 
 from __future__ import annotations
@@ -62,27 +63,39 @@ def event_page() -> str:
     """Return the page; raises SiteError if the source and `EVENTS` differ."""
     fields = written()
     if missing := sorted(fields.keys() - EVENTS.keys()):
-        raise SiteError(f"state the meaning of events {', '.join(missing)} in docs/generator/reference/events.py")
+        raise SiteError(
+            f"state the meaning of events {', '.join(missing)} in docs/generator/reference/events.py"
+        )
     if unused := sorted(EVENTS.keys() - fields.keys()):
-        raise SiteError(f"remove events {', '.join(unused)}, which nothing writes, from docs/generator/reference/events.py")
+        raise SiteError(
+            f"remove events {', '.join(unused)}, which nothing writes, from "
+            f"docs/generator/reference/events.py"
+        )
     if missing := sorted(set(named()) - PROCESSES.keys()):
-        raise SiteError(f"state the meaning of events {', '.join(missing)} in docs/generator/reference/events.py")
+        raise SiteError(
+            f"state the meaning of events {', '.join(missing)} in docs/generator/reference/events.py"
+        )
     rows = [
-        [f"`{kind}`", meaning, ", ".join(f"`{name}`" for name in fields[kind])] for kind, meaning in EVENTS.items()
+        [f"`{kind}`", meaning, ", ".join(f"`{name}`" for name in fields[kind])]
+        for kind, meaning in EVENTS.items()
     ]
     processes = [[f"`{kind}`", meaning] for kind, meaning in PROCESSES.items()]
     return (
         "# Events\n\n"
         "`events.jsonl` in a run's directory has one JSON object per line. Functions in `callbacks=` and\n"
-        "`Callback.on_event` receive the same objects. Every event has `kind`, `time` (Unix seconds) and `seconds`\n"
-        "(seconds of the run, without interruptions). A step of full-batch training is an iteration. Callbacks\n"
+        "`Callback.on_event` receive the same objects. Every event has `kind`, `time` (Unix seconds) "
+        "and `seconds`\n"
+        "(seconds of the run, without interruptions). A step of full-batch training is an iteration. "
+        "Callbacks\n"
         "and strategies of your own may write other kinds.\n\n"
         "## Events of a run\n\n"
-        "The last column lists the fields that the source names. Some strategies add others, such as the parts of\n"
+        "The last column lists the fields that the source names. Some strategies add others, such as "
+        "the parts of\n"
         "an objective and metrics by name.\n\n"
         + table(["kind", "meaning", "fields"], rows)
         + "\n## Events about processes\n\n"
-        "Strategies `batch` and `downpour` write them. `name` is the process, and `sentence` or `reason` explains\n"
+        "Strategies `batch` and `downpour` write them. `name` is the process, and `sentence` or "
+        "`reason` explains\n"
         "the event.\n\n" + table(["kind", "meaning"], processes)
     )
 

@@ -40,18 +40,20 @@ def format_page() -> str:
     """Return the page."""
     parts = [
         "# File formats\n\n"
-        "A file with a format number of a newer version raises a `FormatError`; Cotswold reads older ones. The\n"
+        "A file with a format number of a newer version raises a `FormatError`; Cotswold reads older "
+        "ones. The\n"
         "names of the modules lead to the source, which defines each format completely.\n"
     ]
     for group, files in GROUPS.items():
         parts.append(f"\n## {group}\n")
         for name, place in files.items():
             module = importlib.import_module(f"cotswold.{place}")
-            number = next(
-                (str(getattr(module, each)) for each in _FORMAT_NAMES if hasattr(module, each)), ""
-            )
+            number = next((str(getattr(module, each)) for each in _FORMAT_NAMES if hasattr(module, each)), "")
             stated = f" Format: `{number}`." if number else ""
-            parts.append(f"\n### {name}\n\n{_text(inspect.getdoc(module) or '')}\n\nModule: `cotswold.{place}`.{stated}\n")
+            parts.append(
+                f"\n### {name}\n\n{_text(inspect.getdoc(module) or '')}\n\nModule: "
+                f"`cotswold.{place}`.{stated}\n"
+            )
     return "".join(parts)
 
 

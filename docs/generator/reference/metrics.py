@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from docs.generator.reference.text import prose, table
+
 from cotswold.api.servers import data_server_metrics
 from cotswold.api.servers.data_server_status import ServedDataStatus, WorkTotals
 from cotswold.dataservice.core.shared_epochs import StreamTotals
 from cotswold.dataservice.runtime.pool import ServerLine, TrainerLine
 from cotswold.run.prometheus import run_metrics
 from cotswold.run.prometheus.exposition import MetricFamily
-from docs.generator.reference.text import prose, table
 
 
 class _Row(Mapping[str, object]):
@@ -77,5 +78,7 @@ def _table(families: Iterable[MetricFamily]) -> str:
     rows = []
     for each in families:
         labels = dict.fromkeys(name for values, _ in each.values for name in values)
-        rows.append([f"`{each.name}`", each.kind, ", ".join(f"`{name}`" for name in labels), prose(each.help)])
+        rows.append(
+            [f"`{each.name}`", each.kind, ", ".join(f"`{name}`" for name in labels), prose(each.help)]
+        )
     return table(["metric", "type", "labels", "meaning"], rows)

@@ -9,8 +9,9 @@ import json
 import re
 from collections.abc import Iterator
 
-from cotswold.recipe import Recipe, explain, load, shipped_names
 from docs.generator.reference.text import SOURCE, prose, table
+
+from cotswold.recipe import Recipe, explain, load, shipped_names
 
 SCHEMA = "recipe.schema.json"
 _HEAD = re.compile(r"^(\[\[?[\w.]+\]?\])  # (.*)$")
@@ -30,8 +31,10 @@ def recipe_pages() -> dict[str, str]:
 def _fields_page() -> str:
     return (
         "# Recipe fields\n\n"
-        "A recipe is a TOML file. This page is the output of `cotswold recipe explain`. `cotswold recipe show\n"
-        "demo > mine.toml` writes a recipe with these explanations as comments. An editor that reads JSON schemas\n"
+        "A recipe is a TOML file. This page is the output of `cotswold recipe explain`. `cotswold "
+        "recipe show\n"
+        "demo > mine.toml` writes a recipe with these explanations as comments. An editor that reads "
+        "JSON schemas\n"
         f"completes and checks recipes with [{SCHEMA}]({SCHEMA}).\n\n"
         "## Top level\n\n" + "\n".join(_fields(explain()))
     )
@@ -42,7 +45,13 @@ def _fields(text: str) -> Iterator[str]:
     for paragraph in re.sub(r"\n {4,}(?=\S)", "\1", text).split("\n"):
         line, *meaning = paragraph.split("\1")
         if head := _HEAD.match(line):
-            yield from ("", f"## `{head[1]}`: {_choice(head[2])}", "", prose(head[2] + " ".join(["", *meaning])), "")
+            yield from (
+                "",
+                f"## `{head[1]}`{_choice(head[2])}",
+                "",
+                prose(head[2] + " ".join(["", *meaning])),
+                "",
+            )
         elif _LIKE.match(whole := " ".join([line, *meaning])):
             yield from (prose(whole), "")
         elif field := _FIELD.match(line):
@@ -52,9 +61,9 @@ def _fields(text: str) -> Iterator[str]:
 
 
 def _choice(description: str) -> str:
-    """Return what tells a table from others with the same name: its selector, otherwise its first words."""
+    """Return the selector of a table that has alternatives, such as ``: "images"``."""
     selected = re.match(r"\w+ = ([^:]+):", description)
-    return selected[1] if selected else description.partition(".")[0].partition(":")[0]
+    return f": {selected[1]}" if selected else ""
 
 
 def _shipped_page() -> str:
@@ -68,8 +77,10 @@ def _shipped_page() -> str:
         parts.append(f"## `{name}` {{ #{anchor} }}\n\n```toml\n{file.strip()}\n```\n")
     return (
         "# Shipped recipes\n\n"
-        "`cotswold train NAME` trains a shipped recipe, and `cotswold recipe show NAME` prints it with every\n"
-        "field. `COTSWOLD_DATA` and `COTSWOLD_IMAGES` are [environment variables](environment-variables.md).\n\n"
+        "`cotswold train NAME` trains a shipped recipe, and `cotswold recipe show NAME` prints it with "
+        "every\n"
+        "field. `COTSWOLD_DATA` and `COTSWOLD_IMAGES` are [environment "
+        "variables](environment-variables.md).\n\n"
         + table(["recipe", "strategy", "data", "source"], rows)
         + "\n"
         + "\n".join(parts)

@@ -30,7 +30,6 @@ def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(_cell(each) for each in cells)} |"
 
 
-
 def prose(text: str, up: str = "../") -> str:
     """Return plain text as Markdown: no tags, no links by accident, names of pages as links.
 
