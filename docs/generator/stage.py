@@ -40,14 +40,13 @@ _ELSEWHERE = re.compile(r"^(?:[a-z][a-z0-9+.-]*:|//|#)", re.IGNORECASE)
 
 
 def stage(root: Path, pages: Path, generated: Mapping[str, str]) -> None:
-    """Write every page, every linked file, and the assets.
+    """Write every page, every linked file, and the assets; a generated page replaces one of the repository.
 
-    Raises SiteError if a link leads nowhere.
+    Raises SiteError if a link leads nowhere. Pages of the repository cannot link to generated pages, because
+    those exist only on the site.
     """
     sources = dict(page_sources(root))
     places = {source: place for place, source in sources.items()}
-    for place in generated:
-        places[f"docs/{place}"] = place
     for place, source in sources.items():
         text = (root / source).read_text(encoding="utf-8")
         write(pages / place, convert(text, _linker(root, pages, source, place, places)))
@@ -59,9 +58,9 @@ def stage(root: Path, pages: Path, generated: Mapping[str, str]) -> None:
 def page_sources(root: Path) -> Iterator[tuple[str, str]]:
     """Yield every page's place on the site, and its file in the repository."""
     for page in sorted((root / "docs").rglob("*.md")):
-        place = page.relative_to(root / "docs")
-        if place.parts[0] not in NOT_PAGES:
-            yield place.as_posix(), f"docs/{place.as_posix()}"
+        inside = page.relative_to(root / "docs")
+        if inside.parts[0] not in NOT_PAGES:
+            yield inside.as_posix(), f"docs/{inside.as_posix()}"
     for source, place in PROJECT.items():
         if (root / source).is_file():
             yield place, source
@@ -151,7 +150,7 @@ def _linker(
             (pages / found).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / wanted, pages / found)
         else:
-            raise SiteError(f"{source} links to {target}, which does not exist; name a page or a file")
+            raise SiteError(f"{source} links to {target}, which is no page or file of the repository")
         return os.path.relpath(found, PurePosixPath(place).parent) + hash_ + anchor
 
     return link
