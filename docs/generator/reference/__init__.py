@@ -48,12 +48,11 @@ def reference_pages() -> dict[str, str]:
 
 
 def _index() -> str:
+    rows = [[f"[{title}]({place})", source] for title, place, source in CONTENTS]
     return (
         "# Reference\n\n"
         f"These pages describe Cotswold {__version__}. They are generated from its source.\n\n"
-        + table(
-            ["page", "generated from"], [[f"[{title}]({place})", source] for title, place, source in CONTENTS]
-        )
-        + "\n[Cotswold from Python](../python.md), [Layers](../layers.md) and the [Glossary](../glossary.md) are\n"
-        "written by hand.\n"
+        f"{table(['page', 'generated from'], rows)}\n"
+        "These pages are written by hand: [Cotswold from Python](../python.md), [Layers](../layers.md) and the\n"
+        "[Glossary](../glossary.md).\n"
     )
