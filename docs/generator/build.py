@@ -18,7 +18,7 @@ from docs.generator.navigation import expand
 from docs.generator.reference import reference_pages
 from docs.generator.stage import stage
 
-__all__ = ["SiteError", "build"]
+__all__ = ["SiteError", "build", "check_hosts"]
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _EXTERNAL = re.compile(
@@ -55,7 +55,7 @@ def build(root: Path, work: Path, site: Path, generated: Mapping[str, str] | Non
     file = work / "mkdocs.yml"
     file.write_text(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), encoding="utf-8")
     _run_builder(file)
-    _check_hosts(work / "site")
+    check_hosts(work / "site")
     shutil.move(work / "site", site)
 
 
@@ -69,7 +69,7 @@ def _run_builder(file: Path) -> None:
         raise SiteError(f"the site has errors; repair these links and references:\n{before.strip() or said}")
 
 
-def _check_hosts(site: Path) -> None:
+def check_hosts(site: Path) -> None:
     """Raise SiteError if a page loads a script, a style, a font or an image from another host."""
     for page in sorted(site.rglob("*.html")):
         for found in _EXTERNAL.finditer(page.read_text(encoding="utf-8")):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from docs.generator import navigation, stage
-from docs.generator.build import SiteError, build
+from docs.generator.build import SiteError, build, check_hosts
 from docs.generator.docstrings import convert as convert_docstring
 from docs.generator.reference import api, environment, events, metrics, reference_pages
 
@@ -52,39 +52,44 @@ def built(root: Path, text: str, generated: Mapping[str, str] | None = None) -> 
 
 class TestPages:
     @pytest.mark.slow
-    def test_a_page_needs_no_other_host_and_searches_without_a_server(self, small: Path) -> None:
-        html = built(small, "# Front\n\nText with a [link](../CHANGELOG.md).\n")
+    def test_a_site_needs_no_other_host_and_searches_without_a_server(self, small: Path) -> None:
+        reference = {"reference/nn.md": "# nn\n\n::: cotswold.nn.L2Pool2d\n"}
+        html = built(small, "# Front\n\nText with a [link](../CHANGELOG.md).\n", reference)
         assert 'href="project/changelog.html"' in html
         assert 'src="./assets/iframe-worker.js"' in html
         assert (small / "site" / "search.js").read_text().startswith("var __index")
         assert not re.search(r"(?:src|href)=\"https?://(?:unpkg|cdn|fonts)", html)
+        generated = (small / "site" / "reference" / "nn.html").read_text()
+        assert 'id="cotswold.nn.L2Pool2d"' in generated and "Parameters:" in generated
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("text", "said"),
-        [
-            ("[page](nowhere.md)", "docs/index.md links to nowhere.md"),
-            ("[anchor](../README.md#nowhere)", "anchor does not exist"),
-            ("[reference][cotswold.nowhere]", "cotswold.nowhere"),
-            ('<img alt="" src="https://example.org/picture.svg">', "example.org"),
-        ],
-    )
-    def test_a_link_or_a_reference_that_leads_nowhere_ends_the_build(
-        self, small: Path, text: str, said: str
-    ) -> None:
-        with pytest.raises(SiteError, match=said):
-            built(small, f"# Front\n\n{text}\n")
+    def test_links_and_references_that_lead_nowhere_end_the_build(self, small: Path) -> None:
+        text = "# Front\n\n[anchor](../README.md#nowhere), [reference][cotswold.nowhere]\n"
+        with pytest.raises(SiteError, match=r"(?s)repair these") as raised:
+            built(small, text)
+        assert "anchor does not exist" in str(raised.value) and "cotswold.nowhere" in str(raised.value)
 
     @pytest.mark.slow
     def test_an_unknown_name_in_the_reference_ends_the_build(self, small: Path) -> None:
         with pytest.raises(SiteError, match="NoSuchLayer"):
             built(small, "# Front\n", {"reference/nn.md": "# nn\n\n::: cotswold.nn.NoSuchLayer\n"})
 
-    @pytest.mark.slow
-    def test_the_reference_shows_signatures_and_docstrings(self, small: Path) -> None:
-        built(small, "# Front\n", {"reference/nn.md": "# nn\n\n::: cotswold.nn.L2Pool2d\n"})
-        html = (small / "site" / "reference" / "nn.html").read_text()
-        assert 'id="cotswold.nn.L2Pool2d"' in html and "Parameters:" in html
+    def test_a_link_to_a_missing_page_ends_the_build(self, small: Path) -> None:
+        with pytest.raises(SiteError, match=r"docs/index\.md links to nowhere\.md"):
+            built(small, "# Front\n\n[page](nowhere.md)\n")
+
+    @pytest.mark.parametrize(
+        "tag",
+        [
+            '<img alt="" src="https://example.org/picture.svg">',
+            '<script src="//example.org/program.js">',
+            '<link rel="stylesheet" href="https://example.org/font.css">',
+        ],
+    )
+    def test_a_file_of_another_host_ends_the_build(self, tag: str, tmp_path: Path) -> None:
+        (tmp_path / "page.html").write_text(f'<a href="https://example.org">allowed</a>{tag}')
+        with pytest.raises(SiteError, match=r"page\.html loads from another host: .*example\.org"):
+            check_hosts(tmp_path)
 
 
 class TestLinks:

@@ -53,6 +53,6 @@ def _index() -> str:
         "# Reference\n\n"
         f"These pages describe Cotswold {__version__}. They are generated from its source.\n\n"
         f"{table(['page', 'generated from'], rows)}\n"
-        "These pages are written by hand: [Cotswold from Python](../python.md), [Layers](../layers.md) and the\n"
-        "[Glossary](../glossary.md).\n"
+        "These pages are written by hand: [Cotswold from Python](../python.md), [Layers](../layers.md) and\n"
+        "the [Glossary](../glossary.md).\n"
     )
