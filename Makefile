@@ -3,6 +3,7 @@
 # make quick      what to run before a commit: about a minute on two cores
 # make soak       the long tests, with real faults for minutes; PART=3/10 runs one tenth of them
 # make check      lint, types and import rules
+# make docs       the site, in site/: no network, and every warning is an error
 # make constraints   that constraints.txt holds on every supported Python, system and processor
 # make device     what needs a CUDA device: tests, errors, rates, short runs, in four minutes
 # make fuzz       the property tests with FUZZ=20 times as many cases
@@ -17,7 +18,7 @@ DEMO ?= demo
 FUZZ ?= 20
 PART ?= all
 QUICK := tests/files tests/host tests/geometry tests/optim tests/recipe tests/kernels tests/ops tests/training/jobs/test_job.py
-EXTRAS ?= demo,dev,tensorboard,cluster,speech,cuda,bench,tables,sklearn,metrics,loggers,hub,export,medical
+EXTRAS ?= demo,dev,tensorboard,cluster,speech,cuda,bench,tables,sklearn,metrics,loggers,hub,export,medical,docs
 TORCH ?=
 PYTHONS := 3.11 3.12 3.13 3.14
 PLATFORMS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
@@ -33,7 +34,7 @@ endif
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
 
-.PHONY: help demo test quick soak check constraints device fuzz clean
+.PHONY: help demo test quick soak check docs constraints device fuzz clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -73,9 +74,12 @@ constraints: $(VENV)/.dev
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples docs/generator
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m docs.generator
 
 device: $(VENV)/.dev
 	$(BIN)/python benchmarks/device.py
@@ -85,4 +89,4 @@ fuzz: $(VENV)/.dev
 		tests/batch/core tests/paramserver/core tests/replication tests/dataservice/core tests/shards tests/chaos tests/simulate tests/checkpoint/test_checkpoint_ranks.py tests/training/parameters/offload/test_row_order.py
 
 clean:
-	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,76 @@
+"""Navigation of the site: entries of mkdocs.yml, expanded to the pages that exist.
+
+Knows: folders as entries, folders whose pages may still be missing. Does not know: titles of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from docs.generator.errors import SiteError
+
+GROWING = ("tutorials/", "how-to/")
+"""Folders of which the navigation may list pages that do not exist yet."""
+
+Entry = str | dict[str, "str | list[Entry]"]
+
+
+def expand(entries: Sequence[Entry], pages: Path) -> list[Entry]:
+    """Return the navigation with folders replaced by their pages.
+
+    An entry that ends with a slash stands for all pages below that folder that no other entry lists, by
+    itself or by a folder further down, in alphabetical order. A listed page that is missing is left out
+    if it belongs to a folder of `GROWING`.
+
+    Raises:
+        SiteError: if another listed page is missing, or if a page of the site is not listed.
+    """
+    listed = set(_listed(entries))
+    found = list(_expand(entries, pages, listed))
+    reached = set(_listed(found))
+    if orphans := sorted(
+        str(page.relative_to(pages))
+        for page in pages.rglob("*.md")
+        if page.relative_to(pages).as_posix() not in reached
+    ):
+        raise SiteError(f"no menu of the site leads to {', '.join(orphans)}; add it to nav in mkdocs.yml")
+    return found
+
+
+def _listed(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield all pages and folders that entries name."""
+    for entry in entries:
+        if isinstance(entry, str):
+            yield entry
+            continue
+        for inside in entry.values():
+            yield from [inside] if isinstance(inside, str) else _listed(inside)
+
+
+def _expand(entries: Sequence[Entry], pages: Path, listed: set[str]) -> Iterator[Entry]:
+    for entry in entries:
+        if isinstance(entry, dict):
+            ((title, inside),) = entry.items()
+            if isinstance(inside, str):
+                if _exists(inside, pages):
+                    yield entry
+            elif found := list(_expand(inside, pages, listed)):
+                yield {title: found}
+        elif entry.endswith("/"):
+            inner = tuple(
+                each for each in listed if each.endswith("/") and each.startswith(entry) and each != entry
+            )
+            below = sorted(page.relative_to(pages).as_posix() for page in (pages / entry).rglob("*.md"))
+            yield from (page for page in below if page not in listed and not page.startswith(inner))
+        elif _exists(entry, pages):
+            yield entry
+
+
+def _exists(page: str, pages: Path) -> bool:
+    """True if a page exists; False if it may still be missing; SiteError otherwise."""
+    if (pages / page).is_file():
+        return True
+    if page.startswith(GROWING):
+        return False
+    raise SiteError(f"nav in mkdocs.yml lists {page}, which does not exist; remove it or write the page")
