@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# Two slim images of Cotswold, which do not run as root (docs/containers.md):
+# Two slim images of Cotswold, which do not run as root (docs/how-to/containers.md):
 #
 #     docker build --target cpu --tag cotswold:cpu .
 #     docker build --target cuda --tag cotswold:cuda .

@@ -89,7 +89,7 @@ def test_an_image_installs_pinned_versions_and_extras_that_exist(name: str) -> N
 
 
 def test_the_page_names_stages_arguments_and_extras_that_exist() -> None:
-    page = (ROOT / "docs" / "containers.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "containers.md").read_text(encoding="utf-8")
     assert set(re.findall(r"--target (\w+)", page)) == {"cpu", "cuda"} <= STAGES.keys()
     known = {*ARGUMENTS, *(each.partition("=")[0] for stage in STAGES.values() for each in stage.values("ARG"))}
     assert set(re.findall(r"--build-arg (\w+)=", page)) <= known
