@@ -1,4 +1,4 @@
-"""Whatever is deprecated says so, with its replacement and the version of its removal (docs/versioning.md)."""
+"""Each deprecation names its replacement and the version of its removal (docs/versioning.md)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ GOOD = "train_old is deprecated and will be removed in Cotswold 0.3; use train"
 CHANGELOG = "## [0.2.0]\n\n### Deprecated\n\n- `train_old`: use `train`.\n\n### Fixed\n"
 
 
-@pytest.mark.parametrize("form", ["@deprecated({!r})\ndef f(): ...", "warnings.warn({!r}, DeprecationWarning)"])
+@pytest.mark.parametrize(
+    "form", ["@deprecated({!r})\ndef f(): ...", "warnings.warn({!r}, DeprecationWarning)"]
+)
 @pytest.mark.parametrize(
     ("text", "changelog", "version", "expected"),
     [

@@ -1,7 +1,7 @@
-"""The source distribution and the wheel: same bytes from the same sources, and all that an installation needs.
+"""The source distribution and the wheel have the same bytes for the same sources, and are complete.
 
-Both are built as `make wheel` does, from two copies of the checkout in different folders, with different times
-and modes of files. `make check-wheel` checks what a package index demands.
+Both are built as `make wheel` does, from two copies of the checkout in different folders, with different
+times and modes of files. `make check-wheel` checks what a package index demands.
 """
 
 from __future__ import annotations
@@ -146,4 +146,5 @@ def test_the_source_distribution_has_tests_pages_and_what_the_tests_read(sdist: 
     ):
         assert any(each == needed or each.startswith(f"{needed}/") for each in names), needed
     assert links == []
-    assert not [each for each in names if "__pycache__" in each or each.startswith((".venv", ".git/", "dist"))]
+    unwanted = (".venv", ".git/", "dist")
+    assert not [each for each in names if "__pycache__" in each or each.startswith(unwanted)]

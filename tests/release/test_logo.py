@@ -22,7 +22,8 @@ def test_the_logo_is_drawn_from_shapes_and_has_a_description() -> None:
 
 def test_its_nodes_are_inside_the_picture_and_apart() -> None:
     root = ElementTree.fromstring(LOGO.read_text(encoding="utf-8"))
-    nodes = [tuple(float(each.get(name, "nan")) for name in ("cx", "cy", "r")) for each in root.findall(f"{SVG}circle")]
+    circles = root.findall(f"{SVG}circle")
+    nodes = [tuple(float(each.get(name, "nan")) for name in ("cx", "cy", "r")) for each in circles]
     assert len(nodes) == 9
     assert all(r < x < 128 - r and r < y < 128 - r for x, y, r in nodes)
     assert all(hypot(a[0] - b[0], a[1] - b[1]) > a[2] + b[2] + 2 for a, b in combinations(nodes, 2))

@@ -12,6 +12,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 from trove_classifiers import classifiers
 
 import cotswold
@@ -79,14 +80,14 @@ def groups(name: str) -> list[Requirement]:
 
 def test_constraints_pin_every_direct_dependency() -> None:
     pinned = {
-        canonicalize_name(line.partition("==")[0]): line.partition("==")[2]
+        canonicalize_name(line.partition("==")[0]): Version(line.partition("==")[2])
         for line in read("constraints.txt").splitlines()
         if "==" in line
     }
     extras = [Requirement(each) for group in PROJECT["optional-dependencies"].values() for each in group]
     wanted = [*map(Requirement, PROJECT["dependencies"]), *extras, *groups("dev")]
-    wrong = [str(each) for each in wanted if pinned.get(canonicalize_name(each.name), "0") not in each.specifier]
-    assert wrong == []
+    versions = {each: pinned.get(canonicalize_name(each.name), Version("0")) for each in wanted}
+    assert [str(each) for each, version in versions.items() if version not in each.specifier] == []
 
 
 def test_tools_of_development_are_no_extra_of_a_release() -> None:

@@ -1,7 +1,7 @@
-"""What forbids a release; ``python -m tests.support.release`` (`make check-release`) prints it and exits with 1.
+"""Obstacles to a release; ``python -m tests.support.release`` (`make check-release`) prints them.
 
-Knows: the files and the tag that name the version, and the places that change with the first release. Does not
-know: tests, builds, package indexes.
+Knows: the files and the tag that name the version, and the places that change with the first release. Does
+not know: tests, builds, package indexes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def main() -> int:
             ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
         ).stdout.splitlines()
 
-    said = obstacles(ROOT, git("tag", "--points-at", "HEAD"), [each[3:] for each in git("status", "--porcelain")])
+    changes = [each[3:] for each in git("status", "--porcelain")]
+    said = obstacles(ROOT, git("tag", "--points-at", "HEAD"), changes)
     print("\n".join(said) or "nothing forbids a release")
     return int(bool(said))
 
