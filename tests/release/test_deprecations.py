@@ -1,4 +1,4 @@
-"""Each deprecation names its replacement and the version of its removal (docs/versioning.md)."""
+"""Each deprecation names its replacement and the version of its removal (docs/how-to/versioning.md)."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ def faults(source: str, changelog: str, version: str) -> list[str]:
     """Describe what is wrong with each deprecation in a module."""
     found = []
     for call in deprecations(source):
-        text = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
-        said = MESSAGE.fullmatch(text) if isinstance(text, str) else None
+        text = ast.unparse(call.args[0]) if call.args else ""
+        is_literal = bool(call.args) and isinstance(call.args[0], ast.Constant)
+        said = MESSAGE.fullmatch(str(ast.literal_eval(text))) if is_literal else None
         section = changelog.partition("### Deprecated")[2].partition("\n#")[0]
         if said is None:
-            found.append(f"line {call.lineno}: the message needs the form of docs/versioning.md: {text}")
+            found.append(f"line {call.lineno}: the message needs the form of docs/how-to/versioning.md: {text}")
         elif Version(said["version"]) <= Version(version):
             found.append(f"line {call.lineno}: {said['name']} was to be removed in {said['version']}")
         elif f"`{said['name']}`" not in section:
@@ -96,6 +97,6 @@ def test_the_decorator_warns_with_the_line_of_the_caller() -> None:
 
 
 def test_the_page_shows_a_message_that_passes() -> None:
-    page = (ROOT / "docs" / "versioning.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "versioning.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert faults(block, CHANGELOG, "0.2.0") == []

@@ -96,7 +96,7 @@ def test_tools_of_development_are_no_extra_of_a_release() -> None:
     assert {"pytest", "ruff", "mypy", "build", "twine", "check-wheel-contents", "hatchling"} <= names
 
 
-@pytest.mark.parametrize("page", ["SECURITY.md", "CODE_OF_CONDUCT.md", "docs/versioning.md"])
+@pytest.mark.parametrize("page", ["SECURITY.md", "CODE_OF_CONDUCT.md", "docs/how-to/versioning.md"])
 def test_pages_for_contributors_link_to_files_that_exist(page: str) -> None:
     text = read(page)
     links = [each for each in re.findall(r"\]\(([^)#]+)", text) if "://" not in each]

@@ -18,17 +18,17 @@ CLASSIFIERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"
 PYTHONS = [each.rpartition(" ")[2] for each in CLASSIFIERS if re.search(r":: 3\.\d+$", each)]
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[Any, Any]:
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert isinstance(found, dict)
     return found
 
 
-def workflow(name: str) -> dict[str, Any]:
+def workflow(name: str) -> dict[Any, Any]:
     return load(ROOT / ".github" / "workflows" / f"{name}.yml")
 
 
-def steps(found: dict[str, Any]) -> list[dict[str, Any]]:
+def steps(found: dict[Any, Any]) -> list[dict[str, Any]]:
     return [step for job in found["jobs"].values() for step in job.get("steps", [])]
 
 
