@@ -44,7 +44,7 @@ def faults(source: str, changelog: str, version: str) -> list[str]:
         said = MESSAGE.fullmatch(str(ast.literal_eval(text))) if is_literal else None
         section = changelog.partition("### Deprecated")[2].partition("\n#")[0]
         if said is None:
-            found.append(f"line {call.lineno}: the message needs the form of docs/how-to/versioning.md: {text}")
+            found.append(f"line {call.lineno}: the message has another form than in versioning.md: {text}")
         elif Version(said["version"]) <= Version(version):
             found.append(f"line {call.lineno}: {said['name']} was to be removed in {said['version']}")
         elif f"`{said['name']}`" not in section:
@@ -73,8 +73,8 @@ CHANGELOG = "## [0.2.0]\n\n### Deprecated\n\n- `train_old`: use `train`.\n\n### 
     ("text", "changelog", "version", "expected"),
     [
         (GOOD, CHANGELOG, "0.2.0", ""),
-        ("train_old is old", CHANGELOG, "0.2.0", "needs the form"),
-        (GOOD.partition("; use")[0], CHANGELOG, "0.2.0", "needs the form"),
+        ("train_old is old", CHANGELOG, "0.2.0", "another form"),
+        (GOOD.partition("; use")[0], CHANGELOG, "0.2.0", "another form"),
         (GOOD, CHANGELOG, "0.3.0", "was to be removed in 0.3"),
         (GOOD, CHANGELOG.replace("train_old", "other"), "0.2.0", "does not name train_old"),
     ],
