@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cotswold.errors import MemoryLimitError
+from cotswold.errors import MemoryLimitError, UserError
 from cotswold.host import available_bytes, keep_freed_memory, require_memory
 from cotswold.run import describe_environment
 from cotswold.run.environment import parse_cpuinfo
@@ -194,6 +194,12 @@ def test_the_result_says_if_blocks_up_to_the_limit_stay(
     monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
     assert keep_freed_memory(limit) is accepted
     assert options.get(-3) == block and options.get(-1) == top
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.5, "512MB", None, True])
+def test_a_limit_of_kept_memory_is_a_positive_integer(limit: object) -> None:
+    with pytest.raises(UserError, match="limit_bytes is a number of bytes"):
+        keep_freed_memory(limit)  # type: ignore[arg-type]  # what is tested
 
 
 def test_without_glibc_nothing_is_kept_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

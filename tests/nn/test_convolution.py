@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import ops
-from cotswold.errors import GeometryError
+from cotswold.errors import GeometryError, UserError
 from cotswold.kernels import convolutions
 from cotswold.kernels.compile import jobs
 from cotswold.kernels.convolutions import gradient
@@ -282,3 +282,49 @@ def test_a_converted_network_can_be_scripted_and_traced_symbolically(
     expected = network(x)
     torch.testing.assert_close(torch.jit.script(network)(x), expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(torch.fx.symbolic_trace(trunk)(x), trunk(x), rtol=1e-4, atol=1e-4)
+
+
+def _converted() -> nn.Sequential:
+    layers = [nn.Conv2d(1, 20, 3), nn.BatchNorm2d(20), nn.MaxPool2d(2), nn.Dropout(0.5), nn.Flatten()]
+    network = nn.Sequential(*layers, nn.Linear(20 * 169, 100))
+    convert_layers(network)
+    return network
+
+
+def test_torch_fx_records_each_converted_layer_as_one_call_that_follows_its_mode() -> None:
+    traced = torch.fx.symbolic_trace(_converted())
+    assert [node.op for node in traced.graph.nodes] == ["placeholder", *["call_module"] * 6, "output"]
+    x = torch.rand(16, 1, 28, 28)
+    assert not torch.equal(traced(x), traced(x))  # dropout
+    traced.eval()
+    assert torch.equal(traced(x), traced(x))
+
+
+@pytest.mark.parametrize("images", [2, 32])
+def test_outputs_of_converted_layers_are_no_views_so_that_changes_in_place_cost_no_copy(images: int) -> None:
+    x = torch.rand(images, 1, 28, 28)
+    for layer in _converted()[:4]:  # flattened maps are a view, as in torch
+        x = layer(x)
+        assert not x._is_view(), type(layer).__name__
+    with torch.no_grad():
+        y = _converted()[:2](torch.rand(images, 1, 28, 28))
+    y.add_(torch.ones((), requires_grad=True)).sum().backward()
+
+
+def test_batch_normalisation_of_maps_changed_in_place_has_the_gradients_of_torch() -> None:
+    x = torch.rand(32, 3, 9, 9, dtype=torch.float64)
+    found = []
+    for convert in (False, True):
+        torch.manual_seed(1)
+        network = nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU(inplace=True)).double()
+        if convert:
+            convert_layers(network)
+        y = x.clone().requires_grad_()
+        (network(y).square().sum() * 3).backward()
+        found.append([y.grad, *(one.grad for one in network.parameters())])
+    torch.testing.assert_close(*found)
+
+
+def test_only_modules_are_converted() -> None:
+    with pytest.raises(UserError, match=r"takes a torch\.nn\.Module, got list"):
+        convert_layers([nn.Conv2d(1, 4, 3)])  # type: ignore[arg-type]  # what is tested

@@ -54,8 +54,8 @@ def copied(state: ops.StackState) -> ops.StackState:
 def check(layer: BlockLocal, images: int, dtype: torch.dtype, rtol: float) -> None:
     state, (decoding, encoding) = state_of(layer, dtype), pairs_of(layer, images, dtype)
     plain = copied(state)
-    bands.move_by_bands(state, layer, decoding, encoding, state.alpha, RULE)
-    step._move_plainly(plain, layer, decoding, encoding, plain.alpha, RULE)
+    bands.move_by_bands(state, layer, decoding, encoding, RULE)
+    step._move_plainly(plain, layer, decoding, encoding, RULE)
     assert not torch.equal(state.filters, state_of(layer, dtype).filters)
     for name in ("filters", "norms", "momentum", "master_filters"):
         ours, theirs = getattr(state, name), getattr(plain, name)
@@ -86,7 +86,7 @@ def test_narrow_filters_move_with_their_wide_copies(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bands, "BAND_ELEMENTS", 2000)
     check(WIDE, 5, torch.bfloat16, 2**-7)
     state, pairs = state_of(WIDE, torch.bfloat16), pairs_of(WIDE, 5, torch.bfloat16)
-    bands.move_by_bands(state, WIDE, *pairs, state.alpha, RULE)
+    bands.move_by_bands(state, WIDE, *pairs, RULE)
     assert state.master_filters is not None
     assert torch.equal(state.filters, state.master_filters.bfloat16())
 
@@ -157,8 +157,8 @@ def test_a_device_moves_filters_by_bands_as_the_cpu_does(
     )
     assert bands.can_move_by_bands(there)
     moved = [tuple(images_last(one.cuda()) for one in pair) for pair in (decoding, encoding)]
-    step._move_filters(there, WIDE, moved[0], moved[1], there.alpha, RULE)  # type: ignore[arg-type]  # tuples of two tensors
-    step._move_plainly(state, WIDE, decoding, encoding, state.alpha, RULE)
+    step._move_filters(there, WIDE, moved[0], moved[1], RULE)  # type: ignore[arg-type]  # tuples of two tensors
+    step._move_plainly(state, WIDE, decoding, encoding, RULE)
     rtol = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2**-7}[dtype]
     for name in ("filters", "norms", "momentum"):
         ours, theirs = getattr(there, name).cpu(), getattr(state, name)

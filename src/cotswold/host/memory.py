@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from cotswold.errors import MemoryLimitError
+from cotswold.errors import MemoryLimitError, UserError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's options in malloc.h."""
@@ -65,7 +65,12 @@ def keep_freed_memory(limit_bytes: int = 512 << 20) -> bool:
         glibc refuse more than 32 MiB, so that they keep blocks up to 32 MiB, as by default, and return larger
         ones. False also with other C libraries, such as those of macOS and Alpine Linux (musl), where this
         function does nothing.
+
+    Raises:
+        UserError: If the limit is no integer, or less than 1.
     """
+    if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int) or limit_bytes < 1:
+        raise UserError(f"limit_bytes is a number of bytes from 1 on, as 512 << 20; got {limit_bytes!r}")
     if sys.platform != "linux":
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cotswold import ops
+from cotswold.errors import UserError
 from cotswold.nn.dropout import Dropout
 from cotswold.nn.layer_base import as_torch, traced_as_leaf
 from cotswold.nn.linear import Flatten, Linear
@@ -39,6 +40,15 @@ class Conv2d(nn.Conv2d):
     >>> Conv2d(3, 8, 5, padding=2)(torch.rand(32, 3, 16, 16)).shape
     torch.Size([32, 8, 16, 16])
     """
+
+    @traced_as_leaf
+    def forward(self, input: Tensor) -> Tensor:
+        """Return maps ``(image, out_channels, y, x)``.
+
+        Args:
+            input: Maps ``(image, in_channels, y, x)`` or one map ``(in_channels, y, x)``.
+        """
+        return super().forward(input)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         plain = self.groups == 1 and self.dilation == (1, 1) and self.padding_mode == "zeros"
@@ -81,7 +91,9 @@ class BatchNorm2d(nn.BatchNorm2d):
             return super().forward(input)
         planes = input.permute(2, 3, 1, 0)  # a contiguous batch of positions
         found = super().forward(planes.reshape(-1, *planes.shape[2:], 1))
-        return found.view(planes.shape).permute(3, 2, 0, 1)
+        maps = found.view(planes.shape).permute(3, 2, 0, 1)
+        # for autograd no view: changes in place would cost a copy of the whole map in backward
+        return torch.ops.aten._unsafe_view(maps, maps.shape)  # type: ignore[no-any-return]  # of torch.ops
 
     def __prepare_scriptable__(self) -> nn.Module:
         return as_torch(self, nn.BatchNorm2d)
@@ -109,10 +121,15 @@ def convert_layers(module: nn.Module) -> nn.Module:
     Returns:
         The same module.
 
+    Raises:
+        UserError: If ``module`` is no module.
+
     >>> network = convert_layers(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()))
     >>> type(network[0]).__module__
     'cotswold.nn.convolution'
     """
+    if not isinstance(module, nn.Module):
+        raise UserError(f"convert_layers takes a torch.nn.Module, got {type(module).__name__}")
     for part in module.modules():
         if type(part) is nn.MaxPool2d:
             vars(part)["activation"] = "identity"

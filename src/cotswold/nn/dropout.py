@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from cotswold.nn.layer_base import as_torch
+from cotswold.nn.layer_base import as_torch, traced_as_leaf
 from cotswold.ops.layers.dropout import hashed_dropout, masks_are_hashed, takes_hashed_dropout
 
 
@@ -30,6 +30,7 @@ class Dropout(nn.Dropout):
     1.25
     """
 
+    @traced_as_leaf
     def forward(self, input: Tensor) -> Tensor:
         """Return the input with some elements dropped in training mode, else the input.
 

@@ -57,7 +57,8 @@ def as_torch(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
 def traced_as_leaf(forward: Callable[Concatenate[M, Tensor, P], Tensor]) -> Callable[..., Tensor]:
     """Decorate a layer's ``forward`` so that torch.fx records it as one call, as for layers of torch.nn.
 
-    Raises ExportError if the layer itself is the root of the trace.
+    If the layer itself is the root of the trace, torch's layer of the same name is traced; raises ExportError
+    if there is none.
     """
 
     @wraps(forward)
@@ -69,6 +70,9 @@ def traced_as_leaf(forward: Callable[Concatenate[M, Tensor, P], Tensor]) -> Call
 
 def _recorded(layer: nn.Module, x: fx.Proxy) -> Any:
     path = x.tracer.path_of_module(layer)  # type: ignore[attr-defined]  # of the tracer subclass that traces modules
+    plain = getattr(layer, "__prepare_scriptable__", None)
+    if not path and plain is not None:
+        return type(plain()).forward(layer, x)
     if not path:
         name = type(layer).__name__
         raise ExportError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from cotswold.nn.layer_base import as_torch
+from cotswold.nn.layer_base import as_torch, traced_as_leaf
 from cotswold.ops.layers import fully_connected
 
 
@@ -31,6 +31,7 @@ class Linear(nn.Linear):
     torch.Size([64, 400])
     """
 
+    @traced_as_leaf
     def forward(self, input: Tensor) -> Tensor:
         """Return ``(sample, out_features)``.
 
@@ -55,6 +56,7 @@ class Flatten(nn.Flatten):
     torch.Size([2, 192])
     """
 
+    @traced_as_leaf
     def forward(self, input: Tensor) -> Tensor:
         """Return the input with these dimensions as one.
 

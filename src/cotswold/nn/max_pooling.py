@@ -14,7 +14,7 @@ from torch.nn import functional
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.kernels.operands import map_strides
-from cotswold.nn.layer_base import as_torch
+from cotswold.nn.layer_base import as_torch, traced_as_leaf
 from cotswold.ops.layers.max_pooling import Extent, PoolActivation, Windows, kernel_windows, pool_windows
 from cotswold.ops.memory_format import MIN_IMAGES
 
@@ -53,6 +53,7 @@ class MaxPool2d(nn.MaxPool2d):
             raise GeometryError(f"activation must be 'identity' or 'relu', got {activation!r}")
         self.activation: PoolActivation = activation
 
+    @traced_as_leaf
     def forward(self, input: Tensor) -> Any:
         """Return the maxima, or maxima and indices.
 

@@ -19,7 +19,7 @@ from cotswold.kernels.available import has_cuda_kernel
 from cotswold.ops import sgd_rule as rules
 from cotswold.ops.memory_format import images_last_no_grad
 from cotswold.ops.products import outer
-from cotswold.ops.state import StackState, StepRule
+from cotswold.ops.state import Factors, StackState, StepRule
 
 BAND_ELEMENTS = 1 << 26
 """Elements of the gradient held at a time on a device (at least one block): 256 MiB of float32."""
@@ -51,12 +51,7 @@ def can_move_by_bands(state: StackState) -> bool:
 
 
 def move_by_bands(
-    state: StackState,
-    layer: BlockLocal,
-    decoding: tuple[Tensor, Tensor],
-    encoding: tuple[Tensor, Tensor],
-    alpha: Tensor,
-    rule: StepRule,
+    state: StackState, layer: BlockLocal, decoding: Factors, encoding: Factors, rule: StepRule
 ) -> None:
     """Compute gradient and step of one band after another: ``δx'`` of decoding plus ``δx'`` of encoding.
 
@@ -67,7 +62,7 @@ def move_by_bands(
     # the kernel has no float16
     fused = has_cuda_kernel(state.filters) and moved.dtype == state.momentum.dtype
     rate = rule.rate / layer.fan_in
-    alpha = alpha.to(moved.device)
+    alpha = state.alpha.to(moved.device)
     constants = cuda.update_constants(moved, rule.momentum, rate, rule.longest) if fused else None
     for blocks in bands(layer, BAND_ELEMENTS):
         band, seen = layer.part(blocks)

@@ -137,15 +137,17 @@ def _fold(
     return out.reshape(*maps.shape[:2], *out.shape[1:])
 
 
-class _Product(torch.autograd.Function):
+class _SavesOperands(torch.autograd.Function):
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
+        first, second, ctx.code = inputs
+        ctx.save_for_backward(first, second)
+
+
+class _Product(_SavesOperands):
     @staticmethod
     def forward(x: Tensor, filters: Tensor, code: Code) -> Tensor:
         return compute(_product_op, _product, x, filters, code)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
-        x, filters, ctx.code = inputs
-        ctx.save_for_backward(x, filters)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -167,15 +169,10 @@ class _Product(torch.autograd.Function):
         return _apply_per_slice("local_product", _Product, info.batch_size, in_dims, x, filters, code), 0
 
 
-class _Adjoint(torch.autograd.Function):
+class _Adjoint(_SavesOperands):
     @staticmethod
     def forward(y: Tensor, filters: Tensor, code: Code) -> Tensor:
         return compute(_adjoint_op, _adjoint, y, filters, code)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
-        y, filters, ctx.code = inputs
-        ctx.save_for_backward(y, filters)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -196,15 +193,10 @@ class _Adjoint(torch.autograd.Function):
         return _apply_per_slice("local_adjoint", _Adjoint, info.batch_size, in_dims, y, filters, code), 0
 
 
-class _Outer(torch.autograd.Function):
+class _Outer(_SavesOperands):
     @staticmethod
     def forward(delta: Tensor, x: Tensor, code: Code) -> Tensor:
         return compute(_outer_op, _outer, delta, x, code)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
-        delta, x, ctx.code = inputs
-        ctx.save_for_backward(delta, x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+Factors = tuple[Tensor, Tensor]
+"""δ and x of a gradient ``δx'``."""
+
 
 @dataclass
 class StackState:

@@ -29,7 +29,7 @@ from cotswold.ops.memory_format import images_last_no_grad, neurons_to_map
 from cotswold.ops.pooling import check_epsilon, pooled_values, pooling_gradient
 from cotswold.ops.products import adjoint, product
 from cotswold.ops.runs import BlockRun, row_runs
-from cotswold.ops.state import StackObjective, StackReport, StackState, StepRule
+from cotswold.ops.state import Factors, StackObjective, StackReport, StackState, StepRule
 from cotswold.ops.step_passes import add_scaled, dot, penalty, scale, subtract, total
 
 GRADIENT_ELEMENTS = 1 << 19
@@ -63,9 +63,7 @@ class FilterAccess(Protocol):
         """Return ``αWx`` and its reconstruction ``W'αWx``; x is the batch times the gain."""
         ...
 
-    def move(
-        self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule, encode: bool
-    ) -> Tensor | None:
+    def move(self, decoding: Factors, encoding: Factors, rule: StepRule, encode: bool) -> Tensor | None:
         """Add W times the residual to the responses' gradient, then update filters, momentum and norms.
 
         ``decoding`` is ``(αWx, residual)``, ``encoding`` is ``(gradient of αWx so far, batch)``; the gradient
@@ -106,14 +104,12 @@ class InMemoryFilterAccess:
         seen = product(residual, self.state.filters, self.layer)
         add_scaled(to_z, seen, self.unit, factor)
 
-    def step(self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule) -> None:
+    def step(self, decoding: Factors, encoding: Factors, rule: StepRule) -> None:
         """Update filters, momentum and norms by a complete gradient, times α and the gain."""
         self._unit = None
-        _move_filters(self.state, self.layer, decoding, encoding, self.state.alpha, rule)
+        _move_filters(self.state, self.layer, decoding, encoding, rule)
 
-    def move(
-        self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule, encode: bool
-    ) -> Tensor | None:
+    def move(self, decoding: Factors, encoding: Factors, rule: StepRule, encode: bool) -> Tensor | None:
         """See `FilterAccess.move`."""
         (_, residual), (to_z, _), whole = decoding, encoding, self.state.alpha * self.state.gain
         self.add_residual(to_z, residual, None if encode else whole)
@@ -313,12 +309,7 @@ def _loss_gradient(pooled: Tensor, geometry: StackGeometry, upstream: Tensor) ->
 
 @fallback_to_torch
 def _move_filters(
-    state: StackState,
-    layer: BlockLocal,
-    decoding: tuple[Tensor, Tensor],
-    encoding: tuple[Tensor, Tensor],
-    alpha: Tensor,
-    rule: StepRule,
+    state: StackState, layer: BlockLocal, decoding: Factors, encoding: Factors, rule: StepRule
 ) -> None:
     """Compute gradient and step, some neurons at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
     _check_masters(state)
@@ -329,7 +320,7 @@ def _move_filters(
         if map_strides(batch) != map_strides(residual):
             batch, whole = batch.new_empty_strided(batch.shape, residual.stride()), batch
             batch.copy_(whole)
-        rate = rule.rate / (float(alpha) * layer.fan_in)
+        rate = rule.rate / (float(state.alpha) * layer.fan_in)
         constants = torch.tensor([rule.momentum, rate, rule.longest], dtype=torch.float64, device="cpu")
         kernels.step(
             (z, residual),
@@ -339,9 +330,9 @@ def _move_filters(
             constants,
         )
     elif can_move_by_bands(state):
-        move_by_bands(state, layer, decoding, encoding, alpha, rule)
+        move_by_bands(state, layer, decoding, encoding, rule)
     else:
-        _move_plainly(state, layer, decoding, encoding, alpha, rule)
+        _move_plainly(state, layer, decoding, encoding, rule)
 
 
 def _same_layout(state: StackState) -> bool:
@@ -353,12 +344,7 @@ def _same_layout(state: StackState) -> bool:
 
 
 def _move_plainly(
-    state: StackState,
-    layer: BlockLocal,
-    decoding: tuple[Tensor, Tensor],
-    encoding: tuple[Tensor, Tensor],
-    alpha: Tensor,
-    rule: StepRule,
+    state: StackState, layer: BlockLocal, decoding: Factors, encoding: Factors, rule: StepRule
 ) -> None:
     """The same by torch, some blocks at a time."""
     wide = accumulation_dtype(state.filters.dtype)
@@ -375,7 +361,7 @@ def _move_plainly(
                 state.norms[y, blocks],
                 state.momentum[y, blocks],
                 gradient,
-                alpha,
+                state.alpha,
                 rule,
             )
             if moved is not state.filters:

@@ -8,6 +8,7 @@ from functools import lru_cache
 import pytest
 from llvmlite import binding as llvm
 from llvmlite import ir
+from tests.support.kernels.operations import tuning_class
 from tests.support.kernels.processors import ARM
 
 from cotswold.kernels.compile import engine, library
@@ -101,8 +102,8 @@ def turns(text: str) -> dict[str, Turn]:
 
 def tiles(processor: Processor) -> list[Tile]:
     """Return the candidate tiles of a processor."""
-    found = autotune.candidates(processor, narrow=True) + autotune.candidates(processor, narrow=False)
-    return sorted(set(found), key=str)
+    both = (autotune.candidates(processor, tuning_class(narrow)) for narrow in (True, False))
+    return sorted({tile for found in both for tile in found}, key=str)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 from llvmlite import ir
-from tests.support.kernels.operations import KERNELS, OPERATIONS, forced, operands, run, same_bits
+from tests.support.kernels.operations import (
+    KERNELS,
+    OPERATIONS,
+    forced,
+    operands,
+    run,
+    same_bits,
+    tuning_class,
+)
 from tests.support.ops.layers import WIDE
 
 from cotswold.geometry import BlockLocal, MapShape, Window
@@ -81,7 +89,7 @@ def host() -> Processor:
 
 @pytest.mark.usefixtures("cache")
 def test_the_fastest_tile_is_chosen_measured_once_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiles = autotune.candidates(host(), False)
+    tiles = autotune.candidates(host(), tuning_class(False))
     clock = Clock(tiles[-1], monkeypatch)
     first = autotune.choose(SHAPE, host(), clock)
     assert first.tile == tiles[-1]
@@ -96,7 +104,7 @@ def test_the_fastest_tile_is_chosen_measured_once_and_cached(monkeypatch: pytest
 
 
 def test_a_damaged_choice_is_measured_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiles = autotune.candidates(host(), False)
+    tiles = autotune.candidates(host(), tuning_class(False))
     clock = Clock(tiles[-1], monkeypatch)
     autotune.choose(SHAPE, host(), clock)
     (file,) = cache.glob("*.json")
@@ -110,7 +118,7 @@ def test_a_damaged_choice_is_measured_anew(cache: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("cache")
 def test_a_choice_that_is_no_longer_a_candidate_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiles = autotune.candidates(host(), False)
+    tiles = autotune.candidates(host(), tuning_class(False))
     clock = Clock(tiles[0], monkeypatch)
     autotune.choose(SHAPE, host(), clock)
     monkeypatch.setattr(autotune, "_CHOICES", {})
@@ -147,7 +155,7 @@ class Busy:
 def test_a_choice_of_a_busy_machine_is_measured_again_later_and_the_right_one_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tiles = autotune.candidates(host(), False)
+    tiles = autotune.candidates(host(), tuning_class(False))
     clock = Busy(tiles[-1], monkeypatch)
     assert clock.chosen_by_another_process() != tiles[-1]
     clock.now += autotune.RETUNE_SECONDS / 2
@@ -163,7 +171,7 @@ def test_a_choice_of_a_busy_machine_is_measured_again_later_and_the_right_one_st
 
 @pytest.mark.usefixtures("cache")
 def test_a_machine_that_is_always_busy_is_measured_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Busy(autotune.candidates(host(), False)[-1], monkeypatch)
+    clock = Busy(autotune.candidates(host(), tuning_class(False))[-1], monkeypatch)
     for _ in range(3 * autotune.MEASURED_MOST):
         clock.chosen_by_another_process()
         clock.now += 2 * autotune.RETUNE_SECONDS
@@ -178,10 +186,10 @@ def test_little_work_is_not_measured(measured: list[str]) -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_measuring_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(autotune.candidates(host(), False)[-1], monkeypatch, seconds=1.0)
+    clock = Clock(autotune.candidates(host(), tuning_class(False))[-1], monkeypatch, seconds=1.0)
     autotune.choose(SHAPE, host(), clock)
     # every candidate once; the rest only as long as there is time
-    assert len(clock.measured) <= len(autotune.candidates(host(), False))
+    assert len(clock.measured) <= len(autotune.candidates(host(), tuning_class(False)))
 
 
 @pytest.fixture
@@ -277,7 +285,7 @@ def test_kernels_work_without_a_writable_cache(cache: Path) -> None:
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "neon"])
 def test_candidates_fit_the_registers(isa: str, narrow: bool) -> None:
     processor = Processor(isa, "any", "", "any")
-    for one in autotune.candidates(processor, narrow):
+    for one in autotune.candidates(processor, tuning_class(narrow)):
         # sums, vectors of B and a number of A
         assert one.rows * one.vectors + one.vectors < processor.registers
 
@@ -290,7 +298,7 @@ def test_near_shapes_share_a_class() -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_a_fork_and_other_threads_do_not_wait_for_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiles = autotune.candidates(host(), False)
+    tiles = autotune.candidates(host(), tuning_class(False))
     clock, began, end = Clock(tiles[-1], monkeypatch), threading.Event(), threading.Event()
     children: list[int] = []
 
@@ -321,7 +329,7 @@ def test_a_fork_and_other_threads_do_not_wait_for_a_measurement(monkeypatch: pyt
 def test_a_product_prepared_while_another_thread_measures_has_the_best_tile_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tiles = autotune.candidates(host(), False)
+    tiles = autotune.candidates(host(), tuning_class(False))
     began, end, alone = threading.Event(), threading.Event(), Overrides(threads=1)
     measured, other = (operands("adjoint", MIDDLING, images, torch.float32) for images in (96, 64))
     used: list[Tile] = []
@@ -356,7 +364,7 @@ def test_each_number_of_threads_has_a_choice(monkeypatch: pytest.MonkeyPatch) ->
     alone, two = (
         TuningKey.from_shape("product", "float32", 128, 1200, 60, False, threads) for threads in (1, 2)
     )
-    tiles = autotune.candidates(host(), False)
+    tiles = autotune.candidates(host(), tuning_class(False))
     clock = Clock(tiles[-1], monkeypatch)
     assert autotune.choose(alone, host(), clock).tile == tiles[-1]
     clock.fastest = tiles[0]

@@ -37,6 +37,7 @@ from cotswold.ops.memory_format import empty_map
 WHOLE = BlockLocal(MapShape(3, 8, 7), Window(4, 2), Window(3, 2), rows=2, columns=2, depth=5)
 """A layer that reads every number of its map."""
 
+FACTOR = torch.float32.itemsize
 TILES = [(1, 1), (5, 3), (8, 3), (12, 2)]
 MOVED = [("step", [0, 1, 2, 3, 5, 6, 7]), ("tanh", [0, 1, 2, 3])]
 """Other kinds to run, with the operands that may not be shifted."""
@@ -100,13 +101,19 @@ class Guard:
 
 @contextmanager
 def scratch_of(guard: Guard) -> Iterator[None]:
-    """Give kernels guarded scratch inside the context."""
-    usual = torch.Tensor.new_empty
+    """Give kernels guarded scratch inside the context: some lines, requested as bytes."""
+    usual = torch.empty
+
+    def guarded(size: object, **options: object) -> Tensor:
+        if options.get("dtype") is not torch.uint8 or not isinstance(size, int):
+            return usual(size, **options)  # type: ignore[call-overload, no-any-return]  # handed on
+        return guard.numbers(-(-size // FACTOR), torch.float32).view(torch.uint8)
+
+    torch.empty = guarded  # type: ignore[assignment]  # as `PreparedKernel.run` calls it
     try:
-        torch.Tensor.new_empty = lambda like, size: guard.numbers(size, like.dtype)  # type: ignore[assignment]  # one dimension
         yield
     finally:
-        torch.Tensor.new_empty = usual  # type: ignore[method-assign]  # as it was
+        torch.empty = usual
 
 
 def any_window(chance: random.Random, extent: int) -> Window:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
-from tests.support.kernels.guarded import Guard
+from tests.support.kernels.guarded import Guard, scratch_of
 from tests.support.kernels.operations import DTYPES, processors, same_bits
 from torch import Tensor
 
@@ -28,24 +27,6 @@ from cotswold.ops.contrast import _bands
 
 Work = Callable[[list[Tensor], list[Tensor]], None]
 """Reads the first tensors, writes the second."""
-FACTOR = torch.float32.itemsize
-
-
-@contextmanager
-def scratch_of(guard: Guard) -> Iterator[None]:
-    """Give kernels over maps guarded scratch inside the context: some lines, requested as bytes."""
-    usual = torch.empty
-
-    def guarded(size: object, **options: object) -> Tensor:
-        if options.get("dtype") is not torch.uint8 or not isinstance(size, int):
-            return usual(size, **options)  # type: ignore[call-overload, no-any-return]  # handed on
-        return guard.numbers(-(-size // FACTOR), torch.float32).view(torch.uint8)
-
-    torch.empty = guarded  # type: ignore[assignment]  # as `PreparedKernel.run` calls it
-    try:
-        yield
-    finally:
-        torch.empty = usual
 
 
 def random_maps(shapes: list[MapShape], images: int, dtype: torch.dtype) -> list[Tensor]:

@@ -11,9 +11,8 @@ import random
 import sys
 
 import torch
-from tests.support.kernels.guarded import TILES, Guard, any_layer
+from tests.support.kernels.guarded import TILES, Guard, any_layer, scratch_of
 from tests.support.kernels.operations import KERNELS, amx_tiles, forced, operands, processors, run
-from torch import Tensor
 
 from cotswold.geometry import BlockLocal
 from cotswold.kernels.microkernels import half_layout
@@ -36,15 +35,8 @@ def run_between(
     pair = guard.like(first, pitch, True), guard.like(second, pitch, True)
     out = guard.like(expected, pitch, False)
 
-    def scratch(like: Tensor, size: int) -> Tensor:
-        return guard.numbers(size, like.dtype)
-
-    usual = torch.Tensor.new_empty
-    try:
-        torch.Tensor.new_empty = scratch  # type: ignore[assignment,method-assign]  # one dimension
+    with scratch_of(guard):
         run(operation, layer, pair, setting, out)
-    finally:
-        torch.Tensor.new_empty = usual  # type: ignore[method-assign]  # as it was
     torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
 
 

@@ -19,6 +19,7 @@ from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.microkernels.half_units import Units
 from cotswold.kernels.microkernels.kinds import AMX_TILE, Tile
 from cotswold.kernels.products import run as kernels
+from cotswold.kernels.products.autotune import TuningKey
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides
 from cotswold.ops import images_last
 from cotswold.ops.memory_format import empty_map
@@ -38,6 +39,11 @@ Pair = tuple[Tensor, Tensor]
 def processors() -> list[Processor]:
     """Return this processor, and its version with narrower vectors if it has both."""
     return [one for one in (this_processor(), narrower()) if one is not None]
+
+
+def tuning_class(narrow: bool = False, dtype: str = "float32", rows: int = 64, entry: int = 64) -> TuningKey:
+    """Return a class of shapes of the product."""
+    return TuningKey.from_shape("product", dtype, rows, 1024, entry, narrow)
 
 
 def amx_tiles(processor: Processor) -> list[tuple[int, int]]:

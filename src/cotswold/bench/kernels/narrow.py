@@ -28,14 +28,12 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
     wide = Operands.random(shape.layer, shape.images)
     x, delta, filters = (one.to(torch.bfloat16) for one in (wide.x, wide.delta, wide.filters))
     narrow = replace(wide, x=x, delta=delta, filters=filters)
-    by = {
-        COTSWOLD: cotswold_products(narrow),
-        WIDE: cotswold_products(wide),
-        TORCH: _dense_products(shape),
-    }
+    able = bool(INSTRUCTIONS & set(_flags()))
+    by = {COTSWOLD: cotswold_products(narrow), WIDE: cotswold_products(wide)}
+    if able:  # torch takes seconds for each product without the instructions
+        by[TORCH] = _dense_products(shape)
     actions = {(name, who): passes[name] for name in PRODUCTS for who, passes in by.items()}
     samples = interleaved(actions, effort.rounds)
-    able = bool(INSTRUCTIONS & set(_flags()))
     note = "" if able else "this processor has no instructions for bfloat16: no bar"
     rows = []
     for name in PRODUCTS:
@@ -44,6 +42,7 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
         verdicts = [
             Comparison(who, ratios(taken[who], taken[COTSWOLD]), bar if able else None)
             for who, bar in ((WIDE, BAR), (TORCH, TORCH_BAR))
+            if who in by
         ]
         rows.append(timed(place, shape.flops, taken, verdicts, note=note))
     return rows

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import GeometryError
-from cotswold.geometry import BlockLocal
+from cotswold.geometry import BlockLocal, MapShape
 from cotswold.kernels.cuda.launch import TunedKernel, arithmetic, check_types
 from cotswold.kernels.cuda.operands import CudaMapStrides, check_filters, checked_map_strides
 from cotswold.kernels.cuda.tiles import ADJOINT, OUTER, PRODUCT, best_cell, image_class
@@ -77,18 +77,22 @@ def _same_batch(one: Tensor, other: Tensor) -> int:
     return one.shape[0]
 
 
+def _checked(
+    source: tuple[Tensor, MapShape], filters: Tensor, layer: BlockLocal, target: tuple[Tensor, MapShape]
+) -> tuple[int, int, int, tuple[int, ...]]:
+    """Check the operands of a product; return the number of images, and what `_in_grains` returns."""
+    check_types((source[0], filters, target[0]))
+    check_filters(filters, layer)
+    strides = checked_map_strides(*source, "the input"), checked_map_strides(*target, "the output")
+    images = _same_batch(source[0], target[0])
+    return images, *_in_grains(images, *strides)
+
+
 def product(x: Tensor, filters: Tensor, layer: BlockLocal, out: Tensor) -> None:
     """``out = Wx`` (Coates et al. 2013, section 4.1): maps of ``layer.input`` to maps of ``layer.output``."""
-    check_types((x, filters, out))
-    check_filters(filters, layer)
-    x_strides, out_strides = (
-        checked_map_strides(x, layer.input, "the input"),
-        checked_map_strides(out, layer.output, "the output"),
-    )
-    images = _same_batch(x, out)
+    images, grain, grains, strides = _checked((x, layer.input), filters, layer, (out, layer.output))
     if images == 0:
         return
-    grain, grains, strides = _in_grains(images, x_strides, out_strides)
     _PRODUCT.start(
         (x, filters, out),
         (grains, *_numbers(layer), layer.y.stride, layer.x.stride, layer.grid[1], *strides),
@@ -103,16 +107,9 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal, out: Tensor) -> None:
 
     Positions outside all fields are 0.
     """
-    check_types((y, filters, out))
-    check_filters(filters, layer)
-    y_strides, out_strides = (
-        checked_map_strides(y, layer.output, "the input"),
-        checked_map_strides(out, layer.input, "the output"),
-    )
-    images = _same_batch(y, out)
+    images, grain, grains, strides = _checked((y, layer.output), filters, layer, (out, layer.input))
     if images == 0:
         return
-    grain, grains, strides = _in_grains(images, y_strides, out_strides)
     _ADJOINT.start(
         (y, filters, out),
         (grains, *_numbers(layer), *layer.grid, *strides),

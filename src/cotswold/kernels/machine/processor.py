@@ -82,7 +82,11 @@ def this_processor() -> Processor | None:
 
 
 def _may_use_amx() -> bool:
-    """True if the operating system lets this process use tile registers; it and its forks may from now on."""
+    """True if the operating system lets this process use tile registers; it and its forks may from now on.
+
+    Linux refuses if a thread has a signal stack that is too small for these registers, and refuses such
+    stacks from now on. Torch's products ask for the same.
+    """
     if not sys.platform.startswith("linux"):
         return False
     refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ARCH_REQUEST_STATE, _TILE_DATA)

@@ -55,15 +55,21 @@ class Matrices:
     dtype: str
 
 
+def _part(w: FunctionBuilder, job: ir.Value, number: ir.Value) -> tuple[ir.Value, ...]:
+    """Rows and neurons of a matrix, those of a chunk, the task's block, and the first of its chunk."""
+    b = w.b
+    names = "rows", "neurons", "chunk", "chunks"
+    rows, neurons, chunk, chunks = (w.field(job, JOB[name]) for name in names)
+    return rows, neurons, chunk, b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
+
+
 def write_norms(lanes: Lanes, triple: str) -> ir.Module:
     """Return a module with ``work(job)``; a task is some neurons of one block."""
     module = ir.Module(f"norms_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
         b = w.b
-        rows, neurons = w.field(job, JOB["rows"]), w.field(job, JOB["neurons"])
-        chunks, chunk = w.field(job, JOB["chunks"]), w.field(job, JOB["chunk"])
-        block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
+        rows, neurons, chunk, block, first = _part(w, job, number)
         source = w.element_pointer(
             w.pointer_field(job, JOB["filters"]), b.add(b.mul(b.mul(block, rows), neurons), first)
         )
@@ -202,9 +208,7 @@ def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, _):
         b = w.b
-        rows, neurons = w.field(job, JOB["rows"]), w.field(job, JOB["neurons"])
-        chunks, chunk = w.field(job, JOB["chunks"]), w.field(job, JOB["chunk"])
-        block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
+        rows, neurons, chunk, block, first = _part(w, job, number)
         offset = b.mul(b.add(b.mul(block, rows), first), neurons)
         source, target = (
             w.element_pointer(w.pointer_field(job, one), offset) for one in (JOB["filters"], JOB["output"])

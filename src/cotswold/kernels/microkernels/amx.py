@@ -38,10 +38,15 @@ def _call(w: FunctionBuilder, name: str, *arguments: ir.Value) -> None:
 def write_configuration(w: FunctionBuilder) -> None:
     """Configure the tile registers of this thread: all eight whole."""
     module = w.function.module
-    told = bytes([1, *[0] * 15, *[4 * SIDE, 0] * 8, *[0] * 16, *[SIDE] * 8, *[0] * 8])
+    palette, row_bytes, rows = (
+        [1, *[0] * 15],
+        [SIDE * UNIT_BYTES, 0],
+        [SIDE],
+    )  # two bytes, one byte a register
+    told = bytearray([*palette, *row_bytes * 8, *[0] * 16, *rows * 8, *[0] * 8])
     table = ir.GlobalVariable(module, ir.ArrayType(_I8, len(told)), "tile_configuration")
     table.linkage, table.global_constant = "internal", True
-    table.initializer = ir.Constant(table.value_type, bytearray(told))
+    table.initializer = ir.Constant(table.value_type, told)
     _call(w, "ldtilecfg", table.bitcast(POINTER))
 
 
@@ -134,8 +139,8 @@ def write_packing_by_rows(module: ir.Module, units: Units, rows_adjacent: bool) 
     """``pack(entries, count, source, pitch, rows, out)``: pack A by rows, at most a tile's.
 
     ``rows_adjacent``: rows are adjacent in A and k are ``pitch`` apart; else the reverse. Entries follow each
-    other in a row, an odd k paired with 0; at least one unit of zeros, up to a whole tile register, follows
-    the last. Rows of ``out`` are `ROW_PITCH` apart. Returns the number of units in a row.
+    other in a row, an odd k paired with 0; 16 units of zeros follow the last. Rows of ``out`` are `ROW_PITCH`
+    apart. Returns the number of units in a row.
     """
     kind = ir.FunctionType(I64, [POINTER, I64, POINTER, I64, I64, POINTER])
     function = ir.Function(module, kind, "pack_by_rows")

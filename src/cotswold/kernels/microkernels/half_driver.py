@@ -6,7 +6,7 @@ Within a task the loops are, from the outside: tiles of lanes, chunks of entries
 lanes is packed once per chunk, for every tile of rows. If a unit is one number, the first tile of rows packs
 B while it multiplies, and a tile of rows of a few images never reads packed B. If rows of A are contiguous, A
 is packed as well, some tiles of rows at a time for some tiles of lanes; float16 in short vectors is widened
-likewise. Between chunks the float32 sums of all rows stay in scratch.
+likewise, and AMX always has A packed by rows. Between chunks the float32 sums of all rows stay in scratch.
 """
 
 from __future__ import annotations
@@ -274,11 +274,11 @@ class _Task:
                         )
                         where = [packed, integer(panel_pitch(self.tile))]
                     else:
-                        packed = unit_at(w, self.packed_a, w.b.mul(down.index, integer(size)))
-                        ahead = self._height(rows) if self.units.amx else packed
-                        where = [packed, integer(row_pitch(self.units))]
+                        ahead = unit_at(w, self.packed_a, w.b.mul(down.index, integer(size)))
+                        where = [ahead, integer(row_pitch(self.units))]
                     fresh = [self.chunk_entries, self.entries_in_chunk, *where]
-                    self._write_any_tile(lanes, rows, [ahead, terms, *where], fresh)
+                    first_operand = self._height(rows) if self.units.amx else ahead
+                    self._write_any_tile(lanes, rows, [first_operand, terms, *where], fresh)
 
     def _height(self, rows: RowTile) -> ir.Value:
         table = self.functions.heights

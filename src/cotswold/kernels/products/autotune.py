@@ -107,12 +107,20 @@ _TILES = {
 """Tiles that fill the registers, then tiles for few lanes; 8x3 on NEON would spill registers."""
 
 
-def candidates(processor: Processor, narrow: bool, dtype: str = "float32") -> list[Tile]:
-    """Return the tiles to measure; the first is the default. AMX has one."""
-    if Units.for_dtype(dtype, processor, AMX_TILE).amx:
+AMX_ROWS, AMX_ENTRY = 8, 16
+"""Rows, and k of an entry, from which AMX is faster: it packs 32 k at a time and computes 16 rows."""
+
+
+def candidates(processor: Processor, shape: TuningKey) -> list[Tile]:
+    """Return the tiles to measure; the first is the default.
+
+    AMX has one tile, and a rule instead of a measurement, because its sums have other bits.
+    """
+    fills = shape.rows >= AMX_ROWS and shape.entry >= AMX_ENTRY
+    if fills and Units.for_dtype(shape.dtype, processor, AMX_TILE).amx:
         return [AMX_TILE]
     wide, few = _TILES[processor.isa]
-    return few if narrow else wide
+    return few if shape.narrow else wide
 
 
 _LOCK = threading.RLock()
@@ -125,9 +133,9 @@ if hasattr(os, "register_at_fork"):
 
 
 @lru_cache(maxsize=8)
-def default(processor: Processor, narrow: bool, dtype: str) -> Choice:
-    """Choice for work too small to be worth measuring."""
-    return Choice(candidates(processor, narrow, dtype)[0], "too little work to measure", {})
+def default(processor: Processor, shape: TuningKey, reason: str = "too little work to measure") -> Choice:
+    """Choice of a class that is not measured."""
+    return Choice(candidates(processor, shape)[0], reason, {})
 
 
 def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], float]) -> Choice:
@@ -140,6 +148,8 @@ def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], fl
     found = _CHOICES.get(key)
     if found is not None:
         return found
+    if len(candidates(processor, shape)) == 1:
+        return _CHOICES.setdefault(key, default(processor, shape, "the only tile of AMX"))
     with _LOCK:  # held for short times only, because forks wait for it
         if key in _CHOICES:
             return _CHOICES[key]
@@ -147,7 +157,7 @@ def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], fl
         if known is not None and not known.should_retune(time.time()):
             return _CHOICES.setdefault(key, known)
         if key in _measuring:  # by another thread: both would measure each other
-            choice = known or default(processor, shape.narrow, shape.dtype)
+            choice = known or default(processor, shape)
             return replace(choice, reason="another thread is measuring", is_provisional=True)
         _measuring.add(key)
     try:
@@ -158,7 +168,7 @@ def choose(shape: TuningKey, processor: Processor, measured: Callable[[Tile], fl
 
 
 def _file(shape: TuningKey, processor: Processor) -> str:
-    default = candidates(processor, shape.narrow, shape.dtype)[0]
+    default = candidates(processor, shape)[0]
     return f"{shape.name}-{compiled.cache_key(shape.kind, shape.dtype, default, processor)}.json"
 
 
@@ -166,7 +176,7 @@ def _load_choice(shape: TuningKey, processor: Processor) -> Choice | None:
     content = code_cache.load(_file(shape, processor))
     if content is None:
         return None
-    names = set(map(str, candidates(processor, shape.narrow, shape.dtype)))
+    names = set(map(str, candidates(processor, shape)))
     try:
         told = parse_object(content)
         table = take(told, "seconds", dict)
@@ -185,7 +195,7 @@ def _measure(
     shape: TuningKey, processor: Processor, measured: Callable[[Tile], float], before: Choice | None
 ) -> Choice:
     """Measure a class; keep the shortest times of this and all earlier measurements."""
-    tiles = candidates(processor, shape.narrow, shape.dtype)
+    tiles = candidates(processor, shape)
     for tile in tiles:
         compiled.kernel(shape.kind, shape.dtype, tile, processor)
     took: dict[Tile, list[float]] = {tile: [] for tile in tiles}
@@ -216,7 +226,7 @@ def _measure(
 
 def _best_tile(seconds: Mapping[str, float], processor: Processor, shape: TuningKey) -> Tile:
     """Return the fastest tile, or the default if it is hardly slower."""
-    tiles = candidates(processor, shape.narrow, shape.dtype)
+    tiles = candidates(processor, shape)
     fastest = min(tiles, key=lambda one: seconds.get(str(one), math.inf))
     return (
         tiles[0] if seconds.get(str(tiles[0]), math.inf) <= seconds[str(fastest)] * MIN_SPEEDUP else fastest

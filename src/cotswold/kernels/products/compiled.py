@@ -20,7 +20,7 @@ from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.driver import write_kernel
 from cotswold.kernels.microkernels.half_driver import write_half_kernel
 from cotswold.kernels.microkernels.half_units import Units
-from cotswold.kernels.microkernels.kinds import KINDS, ProductKind, Tile
+from cotswold.kernels.microkernels.kinds import AMX_TILE, KINDS, ProductKind, Tile
 from cotswold.kernels.operands import HALVES, pointer_of, required_map_strides
 from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepare_product, run_step
 from cotswold.kernels.products.problem import Problem, lanes_of
@@ -51,13 +51,15 @@ def _writer(kind: str, dtype: str, tile: Tile, processor: Processor) -> partial[
 def _passes_self_test(kind: str, dtype: str, tile: Tile, processor: Processor, address: int) -> bool:
     """True if a kernel computes a small product with a known result correctly.
 
-    Rows and lanes are a whole tile and remainders, so that tiles of all heights run. Every entry is a
-    k-block, so that sums are added to earlier ones. All strides differ. If A may be packed, both ways are
-    tested.
+    Rows and lanes are a whole tile and remainders, so that tiles of all heights run; of AMX, those with one
+    and with two registers of rows, and more k than a register has. Every entry is a k-block, so that sums
+    are added to earlier ones. All strides differ. If A may be packed, both ways are tested.
     """
     count = (tile.vectors + 1) * lanes_of(processor, dtype)
-    layer = BlockLocal(MapShape(2, 5, 4), Window(3, 2), Window(3, 1), rows=1, columns=1, depth=count + 7)
-    trial = _SelfTestCase(layer, count + 5, dtype)
+    channels, neurons, images = (36, 41, 43) if tile == AMX_TILE else (2, count + 7, count + 5)
+    shape, window = MapShape(channels, 5, 4), Window(3, 1)
+    layer = BlockLocal(shape, Window(3, 2), window, rows=1, columns=1, depth=neurons)
+    trial = _SelfTestCase(layer, images, dtype)
     problem = trial.problem(KINDS[kind])
     copied = (False, True) if problem.kind.panels and dtype not in HALVES else (False,)
     return all(

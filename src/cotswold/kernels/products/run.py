@@ -115,7 +115,7 @@ def outer(
 ) -> None:
     """Write ``δx'`` to ``out``, shaped as filters; weights that read only padding stay unchanged.
 
-    ``adding``: add to ``out`` instead; float32 and float64 only.
+    ``accumulates``: add to ``out`` instead; float32 and float64 only.
     """
     assert not accumulates or out.dtype in (torch.float32, torch.float64), "half precision cannot be added to"
     ready = _prepare_tuned(OUTER, layer, x, delta, out, overrides, adding=accumulates)
@@ -215,11 +215,11 @@ def choose(
     """
     problem, kept = problem.tuning_problem, problem.kind is STEP or problem.accumulates
     extents = problem.tuning_shape(processor)
-    if problem.flops < autotune.WORTH_FLOPS:
-        return autotune.default(processor, extents.narrow, problem.dtype)
     shape = TuningKey.from_shape(
         problem.kind.name, problem.dtype, extents.rows, extents.depth, extents.entry, extents.narrow, count
     )
+    if problem.flops < autotune.WORTH_FLOPS:
+        return autotune.default(processor, shape)
     part = min(1.0, MEASURED_FLOPS / max(problem.flops, 1.0))
     ready: dict[Tile, PreparedProduct] = {}
     used = list(operands)
