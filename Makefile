@@ -7,6 +7,12 @@
 # make constraints   that constraints.txt holds on every supported Python, system and processor
 # make device     what needs a CUDA device: tests, errors, rates, short runs, in four minutes
 # make fuzz       the property tests with FUZZ=20 times as many cases
+# make wheel      source distribution and wheel in dist/, with the same bytes for the same commit
+# make check-wheel   both, and that their metadata, pages and contents suit a package index
+# make try-wheel  installs the wheel of dist/ into a new environment of PYTHON and runs two commands
+# make check-release   that the version, the changelog, the tag and the addresses allow a release
+# make hooks      installs the checks before each commit (.pre-commit-config.yaml)
+# make packages   installs the Debian packages that some tests need; as root
 # make clean      removes everything that the other targets made
 #
 # TORCH=cpu takes PyTorch's build without CUDA (4 GB less on Linux); PYTHON=python3.13 another Python
@@ -18,7 +24,7 @@ DEMO ?= demo
 FUZZ ?= 20
 PART ?= all
 QUICK := tests/files tests/host tests/geometry tests/optim tests/recipe tests/kernels tests/ops tests/training/jobs/test_job.py
-EXTRAS ?= demo,dev,tensorboard,cluster,speech,cuda,bench,tables,sklearn,metrics,loggers,hub,export,medical,docs
+EXTRAS ?= demo,tensorboard,cluster,speech,cuda,bench,tables,sklearn,metrics,loggers,hub,export,medical
 TORCH ?=
 PYTHONS := 3.11 3.12 3.13 3.14
 PLATFORMS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
@@ -34,7 +40,7 @@ endif
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
 
-.PHONY: help demo test quick soak check docs constraints device fuzz clean
+.PHONY: help demo test quick soak check docs constraints device fuzz wheel check-wheel try-wheel check-release hooks packages clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -46,7 +52,8 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'pip>=25.1'  # the first that knows --group
+	$(INSTALL) --constraint constraints.txt --editable '.[$(EXTRAS)]' --group dev
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo
@@ -67,7 +74,7 @@ soak: $(VENV)/.dev
 constraints: $(VENV)/.dev
 	@for python in $(PYTHONS); do for platform in $(PLATFORMS); do \
 		echo "constraints.txt on Python $$python, $$platform"; \
-		MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip compile --quiet --cache-dir $(VENV)/.uv --only-binary :all: --all-extras \
+		MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip compile --quiet --cache-dir $(VENV)/.uv --only-binary :all: --all-extras --group dev \
 			--python-version $$python --python-platform $$platform --constraint constraints.txt \
 			--output-file /dev/null pyproject.toml || exit 1; \
 	done; done
@@ -87,6 +94,34 @@ device: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	COTSWOLD_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto tests/geometry tests/kernels tests/ops tests/nn \
 		tests/batch/core tests/paramserver/core tests/replication tests/dataservice/core tests/shards tests/chaos tests/simulate tests/checkpoint/test_checkpoint_ranks.py tests/training/parameters/offload/test_row_order.py
+
+# SOURCE_DATE_EPOCH is the time of the commit: archives then have the same bytes wherever they are built
+wheel: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+wheel: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+check-wheel: wheel
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+
+# INSTALL then installs into the new environment
+try-wheel: BIN = build/try-wheel/bin
+try-wheel:
+	rm -rf build/try-wheel
+	$(PYTHON) -m venv build/try-wheel
+	$(INSTALL) --constraint constraints.txt dist/*.whl
+	$(BIN)/cotswold --version
+	$(BIN)/cotswold recipe show demo > build/try-wheel/demo.toml
+
+check-release: $(VENV)/.dev
+	$(BIN)/python -m tests.support.release
+
+hooks: $(VENV)/.dev
+	$(BIN)/pre-commit install
+
+packages:
+	.ci/packages
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

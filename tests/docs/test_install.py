@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -16,9 +17,13 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 ]
 TEXTS = [
     *sorted(ROOT.glob("*.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "src").rglob("*.py")),
     *sorted((ROOT / "src").rglob("*.toml")),
+    *sorted((ROOT / "examples").rglob("*.py")),
+    *sorted((ROOT / "benchmarks").rglob("*.py")),
+    *sorted((ROOT / ".github").rglob("*.*")),
+    ROOT / "Dockerfile",
 ]
 LINE = re.compile(r"pip install +(?:-\S+ +(?:cpu +)?)*[^\s`)]*\[(\w+)\]'?")
 """A command that installs an extra."""
@@ -38,6 +43,19 @@ def test_lines_that_install_an_extra_are_those_of_errors() -> None:
 def test_no_line_installs_from_an_index_which_has_no_release() -> None:
     wrong = re.compile(r"pip install +(?:-\S+ +)*['\"]?cotswold")
     assert [path.name for path in TEXTS if wrong.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_every_error_of_a_missing_extra_says_how_to_install_it() -> None:
+    raised = [
+        (path.name, node)
+        for path in TEXTS
+        if path.suffix == ".py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+        if ast.unparse(node.exc.func) == "MissingExtraError"
+    ]
+    assert len(raised) > 7
+    assert [name for name, node in raised if "install(" not in ast.unparse(node)] == []
 
 
 @pytest.mark.parametrize("extra", ["cluster", "cuda", "demo", "speech"])

@@ -32,7 +32,7 @@ def test_a_ray_without_tokens_is_refused(
     if is_enough:
         require_ray()
     else:
-        with pytest.raises(MissingExtraError, match=r"Ray 2.51.9 has no tokens.*ray>=2.52"):
+        with pytest.raises(MissingExtraError, match=r"Ray 2.51.9 has no tokens.*pip install .*ray>=2.52"):
             require_ray()
 
 

@@ -39,8 +39,8 @@ def require_ray() -> None:
     version = importlib.metadata.version("ray")
     if tuple(int(part) for part in version.split(".")[:2]) < _MIN_VERSION:
         raise MissingExtraError(
-            f"Ray {version} has no tokens, and accepts every caller; install "
-            f"ray>={_MIN_VERSION[0]}.{_MIN_VERSION[1]}"
+            f"Ray {version} has no tokens, and accepts every caller; run {install('cluster')}, "
+            f"which installs ray>={_MIN_VERSION[0]}.{_MIN_VERSION[1]}"
         )
 
 
