@@ -54,8 +54,8 @@ def main(out: Path, short: bool) -> None:
     curves = [out / f"loop-{number}.txt" for number in range(LOOPS)]
     with cotswold.serve(network(), servers=2, update_rule="adagrad", learning_rate=0.05) as served:
         environment = {**os.environ, "COTSWOLD_TOKEN": served.token, "OMP_NUM_THREADS": "1"}
-        words = [[sys.executable, __file__, "--loop", served.address, str(each), str(steps)] for each in curves]
-        loops = [subprocess.Popen(each, env=environment) for each in words]
+        start = [sys.executable, __file__, "--loop", served.address]
+        loops = [subprocess.Popen([*start, str(each), str(steps)], env=environment) for each in curves]
         while len(lines(curves[1])) < steps // 3:
             time.sleep(0.01)
         loops[1].kill()
@@ -64,12 +64,12 @@ def main(out: Path, short: bool) -> None:
 
     found = [lines(each) for each in curves]
     print("steps that the loops wrote:", [len(each) for each in found])
-    start = min(points[0][0] for points in found)
+    begun = min(points[0][0] for points in found)
     figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
     for number, points in enumerate(found):
         name = f"loop {number}" + (", killed" if number == 1 else "")
-        axes.plot([each[0] - start for each in points], [each[1] for each in points], lw=0.7, label=name)
-    axes.axvline(found[1][-1][0] - start, color="black", linestyle=":")
+        axes.plot([each[0] - begun for each in points], [each[1] for each in points], lw=0.7, label=name)
+    axes.axvline(found[1][-1][0] - begun, color="black", linestyle=":")
     axes.set(xlabel="seconds", ylabel="loss of each batch", yscale="log")
     axes.legend()
     figure.savefig(out / "async_loops.svg")

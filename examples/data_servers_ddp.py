@@ -2,8 +2,8 @@
 
     torchrun --standalone --nproc-per-node 2 examples/data_servers_ddp.py --out runs/served
 
-The first process starts two data servers. Each process connects as one rank, and gets its part of every epoch, with
-each digit moved and rotated differently in each epoch. The first process writes `data_servers_ddp.svg`.
+The first process starts two data servers. Each process connects as one rank, for its part of every epoch.
+Digits move and turn differently in each epoch. The first process writes `data_servers_ddp.svg`.
 """
 
 import argparse
@@ -18,34 +18,33 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import cotswold
-import cotswold.data
 
 RECIPE = """
 name = "digits"
-data = {{ source = '{images}', labels = "file", size = 8, colour = "grey", whiten = false, validation = 0.2 }}
 network = {{ layers = [{{ type = "linear", features = 10 }}] }}
 training = {{ strategy = "supervised" }}
-[[data.augment]]
-name = "translation"
-pixels = 1
-[[data.augment]]
-name = "rotation"
-degrees = 10
+[data]
+source = '{images}'
+labels = "file"
+validation = 0.2
+size = 8
+colour = "grey"
+whiten = false
+augment = [{{ name = "translation", pixels = 1 }}, {{ name = "rotation", degrees = 10 }}]
 """
 
 
 def train(address: str, token: str, epochs: int) -> list[float]:
     """Return the validation accuracy after each epoch."""
     torch.manual_seed(0)
-    layers = nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10)
+    layers = nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)
     model = DistributedDataParallel(nn.Sequential(*layers))
     optimiser = torch.optim.Adam(model.parameters(), lr=0.003)
     part = {"rank": dist.get_rank(), "world_size": dist.get_world_size()}
+    training = cotswold.connect_data(address, token, batch_size=16, **part)
+    validation = cotswold.connect_data(address, token, split="validation", shuffle=False)
     accuracies = []
-    with (
-        cotswold.data.connect(address, token, batch_size=16, **part) as training,
-        cotswold.data.connect(address, token, batch_size=100, split="validation", shuffle=False) as validation,
-    ):
+    with training, validation:
         for epoch in range(epochs):
             training.set_epoch(epoch)
             for images, classes in training:
@@ -63,11 +62,10 @@ def main(out: Path, short: bool) -> None:
     place: list[str] = ["", ""]
     if dist.get_rank() == 0:
         out.mkdir(parents=True, exist_ok=True)
-        images, recipe = out / "digits.npz", out / "digits.toml"
         pixels, classes = load_digits(return_X_y=True)
-        np.savez(images, x=(pixels.reshape(-1, 8, 8) * 15.9).astype(np.uint8), labels=classes)
-        recipe.write_text(RECIPE.format(images=images.resolve()))
-        served = cotswold.serve_data(recipe, servers=2, stores=out / "stores", progress=False)
+        np.savez(out / "digits.npz", x=(pixels.reshape(-1, 8, 8) * 15.9).astype(np.uint8), labels=classes)
+        (out / "digits.toml").write_text(RECIPE.format(images=(out / "digits.npz").resolve()))
+        served = cotswold.serve_data(out / "digits.toml", stores=out / "stores", progress=False)
         place = [served.address, served.token]
     dist.broadcast_object_list(place)
     accuracies = train(place[0], place[1], 2 if short else 15)

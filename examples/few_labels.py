@@ -1,9 +1,9 @@
-"""Learn features of images without labels, then classes from few labels: estimators in scikit-learn's pipelines.
+"""Learn features without labels, then classes from few labels, in scikit-learn's pipelines.
 
     python examples/few_labels.py --out runs/labels
 
-`StackFeatures` trains a locally connected sparse autoencoder on all images of digits. Logistic regression and a
-network of `FullBatchClassifier` then learn from its responses, or from pixels. The program writes `few_labels.svg`.
+`StackFeatures` trains a locally connected sparse autoencoder on images of digits. Logistic regression and
+`FullBatchClassifier` learn from its responses, or from pixels. The program writes `few_labels.svg`.
 """
 
 import argparse
@@ -20,13 +20,14 @@ from sklearn.preprocessing import StandardScaler
 
 from cotswold.sklearn import FullBatchClassifier, StackFeatures
 
-STACK = {"kernel_size": 4, "stride": 1, "block": 1, "channels": 8, "pool": 2, "norm": 3, "pool_padding": "same"}
+STACK = {"kernel_size": 4, "stride": 1, "channels": 8, "pool": 2, "norm": 3, "pool_padding": "same"}
 
 
 def main(out: Path, short: bool) -> None:
     pixels, classes = load_digits(return_X_y=True)
-    counts, seeds = ([50], 1) if short else ([20, 50, 100, 200, 500], 5)
-    features = StackFeatures([STACK], shape=(8, 8), epochs=1 if short else 20, random_state=0).fit_transform(pixels)
+    counts, seeds = ([50], 1) if short else ([20, 50, 200, 500], 3)
+    stack = StackFeatures([STACK], shape=(8, 8), epochs=1 if short else 20, random_state=0)
+    features = stack.fit_transform(pixels)
     logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     network = make_pipeline(StandardScaler(), FullBatchClassifier((50,), alpha=1.0, tol=0.01, random_state=0))
     rivals = {

@@ -2,8 +2,8 @@
 
     torchrun --standalone --nproc-per-node 2 examples/lbfgs_ddp.py --out runs/lbfgs
 
-Each process has its part of the samples. Losses are averaged before a line search compares them, so all processes
-agree on each step. Adam on the same network is the comparison. The first process writes `lbfgs_ddp.svg`.
+Each process has its part of the samples. A line search compares losses that are averaged over all processes,
+so they agree on each step. Adam on the same network is the comparison. The first process writes `lbfgs_ddp.svg`.
 """
 
 import argparse
@@ -60,7 +60,8 @@ def main(out: Path, short: bool) -> None:
     vectors = [torch.empty_like(vector) for _ in range(ranks)]
     dist.all_gather(vectors, vector)
     if rank == 0:
-        print(f"the parameters of {ranks} processes are equal: {all(torch.equal(vector, v) for v in vectors)}")
+        are_equal = all(torch.equal(vector, each) for each in vectors)
+        print(f"the parameters of {ranks} processes are equal: {are_equal}")
         figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
         for name, points in curves.items():
             print(f"{name}: loss {points[-1][1]:.1e} after {points[-1][0]} passes over the samples")

@@ -2,8 +2,8 @@
 
     python examples/paper_figure.py --out runs/figure
 
-`benchmarks/bunyip_figures.py` has predicted the curves from the paper's hardware, without a fitted constant. The
-cross is the paper's own figure: 163.3 GFLOP/s on 196 processors. The program writes `paper_figure.svg`.
+`benchmarks/bunyip_figures.py` has predicted the curves from the paper's hardware, without a fitted constant.
+The cross is the paper's own figure: 163.3 GFLOP/s on 196 processors. The program writes `paper_figure.svg`.
 """
 
 import argparse
@@ -17,8 +17,11 @@ STATED_GFLOPS, STATED_PROCESSORS = 163.3, 196
 
 
 def main(out: Path, short: bool) -> None:
-    (path,) = (each / RESULTS for each in Path.cwd().resolve().parents if (each / RESULTS).exists())
-    results = json.loads(path.read_text(encoding="utf-8"))
+    here = Path.cwd().resolve()
+    folder = next((each for each in (here, *here.parents) if (each / RESULTS).exists()), None)
+    if folder is None:
+        raise SystemExit(f"no {RESULTS} here or above; start the program in a checkout of Cotswold")
+    results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
 
     figure, axes = plt.subplots(figsize=(5, 3.4), layout="constrained")
     for name, rows in results["figure 8"].items():

@@ -20,7 +20,7 @@ SIZE, TRAINING = 16, 1200
 
 
 def digits(is_moved: bool) -> tuple[Tensor, Tensor]:
-    """Return images ``(image, 1, 16, 16)`` of an 8 x 8 digit in the centre or at a random place, and classes."""
+    """Return images ``(image, 1, 16, 16)`` of a digit in the centre or at a random place, and classes."""
     pixels, classes = load_digits(return_X_y=True)
     images = torch.zeros(len(pixels), 1, SIZE, SIZE)
     for image, digit in zip(images, torch.tensor(pixels).view(-1, 8, 8).float() / 16, strict=True):
