@@ -40,8 +40,8 @@ def train(address: str, token: str, epochs: int) -> list[float]:
     layers = nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)
     model = DistributedDataParallel(nn.Sequential(*layers))
     optimiser = torch.optim.Adam(model.parameters(), lr=0.003)
-    part = {"rank": dist.get_rank(), "world_size": dist.get_world_size()}
-    training = cotswold.connect_data(address, token, batch_size=16, **part)
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    training = cotswold.connect_data(address, token, batch_size=16, rank=rank, world_size=ranks)
     validation = cotswold.connect_data(address, token, split="validation", shuffle=False)
     accuracies = []
     with training, validation:

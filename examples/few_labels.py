@@ -47,7 +47,7 @@ def main(out: Path, short: bool) -> None:
             scores[place] = clone(model).fit(split[0], split[2]).score(split[1], split[3])
         print(name, dict(zip(counts, scores.mean(1).round(3).tolist(), strict=True)))
         axes.semilogx(counts, scores.mean(1), "o-" if "features" in name else "o:", label=name)
-    axes.set_xticks(counts, counts, minor=False)
+    axes.set_xticks(counts, [str(each) for each in counts])
     axes.set(xlabel="labelled images", ylabel="accuracy on all others")
     axes.legend()
     out.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
     torchrun --standalone --nproc-per-node 2 examples/lbfgs_ddp.py --out runs/lbfgs
 
 Each process has its part of the samples. A line search compares losses that are averaged over all processes,
-so they agree on each step. Adam on the same network is the comparison. The first process writes `lbfgs_ddp.svg`.
+so they agree on each step. Adam on the same network is the comparison. The first one writes `lbfgs_ddp.svg`.
 """
 
 import argparse
@@ -19,6 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cotswold.optim import LBFGS
 
+Step = Callable[[Callable[[], Tensor]], Tensor]
+
 
 def main(out: Path, short: bool) -> None:
     dist.init_process_group("gloo")
@@ -31,19 +33,18 @@ def main(out: Path, short: bool) -> None:
         torch.manual_seed(0)
         return DistributedDataParallel(nn.Sequential(nn.Linear(64, 30), nn.Tanh(), nn.Linear(30, 10)))
 
-    def curve(module: nn.Module, optimiser: torch.optim.Optimizer, passes: int) -> list[tuple[int, float]]:
+    def curve(module: nn.Module, step: Step, passes: int) -> list[tuple[int, float]]:
         """Return the loss over all samples and the number of passes so far, for each step."""
         found, done = [], 0
 
         def closure() -> Tensor:
             nonlocal done
             done += 1
-            optimiser.zero_grad()
+            module.zero_grad()
             loss = nn.functional.cross_entropy(module(inputs), classes)
             loss.backward()
             return loss
 
-        step: Callable[[Callable[[], Tensor]], Tensor] = optimiser.step
         while done < passes:
             loss = step(closure).detach().clone()
             dist.all_reduce(loss)
@@ -53,8 +54,8 @@ def main(out: Path, short: bool) -> None:
     passes = 20 if short else 200
     first, second = network(), network()
     curves = {
-        "L-BFGS": curve(first, LBFGS(first.parameters()), passes),
-        "Adam": curve(second, torch.optim.Adam(second.parameters(), lr=0.02), passes),
+        "L-BFGS": curve(first, LBFGS(first.parameters()).step, passes),
+        "Adam": curve(second, torch.optim.Adam(second.parameters(), lr=0.02).step, passes),
     }
     vector = nn.utils.parameters_to_vector(first.parameters()).detach()
     vectors = [torch.empty_like(vector) for _ in range(ranks)]

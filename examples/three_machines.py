@@ -3,7 +3,7 @@
     python examples/three_machines.py --out runs/machines
 
 A controller, three parameter servers and three replicas run as processes of this machine. Signals stop slow
-replicas for a part of each fifth of a second. No replica waits for another, so a slow one takes fewer samples.
+replicas for a part of each fifth of a second. No replica waits for another: a slow one takes fewer samples.
 `examples/machines/compose.yaml` starts the same in containers. The program writes `three_machines.svg`.
 """
 
@@ -17,6 +17,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -32,8 +33,9 @@ SPEEDS = {"replica-1": 1.0, "replica-2": 0.5, "replica-3": 0.25}
 def replicas(directory: Path) -> dict[str, tuple[int, int]]:
     """Return the process and the number of counted samples of each replica of a run."""
     with suppress(cotswold.CotswoldError):  # the run has not started
-        latest = cotswold.why(directory).status.get("latest", {})
-        return {each["name"]: (each["pid"], each["samples"]) for each in latest["replicas"]["replicas"]}
+        latest: Any = cotswold.why(directory).status.get("latest", {})
+        found = latest.get("replicas", {}).get("replicas", ())
+        return {each["name"]: (each["pid"], each["samples"]) for each in found}
     return {}
 
 
