@@ -48,6 +48,7 @@ def main(out: Path, short: bool) -> None:
         print(name, dict(zip(counts, scores.mean(1).round(3).tolist(), strict=True)))
         axes.semilogx(counts, scores.mean(1), "o-" if "features" in name else "o:", label=name)
     axes.set_xticks(counts, [str(each) for each in counts])
+    axes.minorticks_off()
     axes.set(xlabel="labelled images", ylabel="accuracy on all others")
     axes.legend()
     out.mkdir(parents=True, exist_ok=True)

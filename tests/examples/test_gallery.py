@@ -13,7 +13,8 @@ from tests.support.examples.gallery import finish
 PAGE = (gallery.ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 OUTPUTS = {
     "async_loops": r"exit codes of the loops: \[0, -9, 0, 0\]\n"
-    r"pushes that the servers counted: (?P<pushes>\d+)\nsteps that the loops wrote: \[30, (?P<killed>\d+), 30, 30\]",
+    r"pushes that the servers counted: (?P<pushes>\d+)\n"
+    r"steps that the loops wrote: \[30, (?P<killed>\d+), 30, 30\]",
     "burgers": r"Adam: loss \d\S+ after 20 steps\nLBFGS: loss \d\S+ after 40 steps\nrelative error: \d",
     "data_servers_ddp": r"accuracy 0\.[5-9]\d*; the servers have sent \d,\d+ samples",
     "few_labels": r"logistic regression, features \{50: 0\.[6-9].*\n.*\nnetwork, features \{50: 0\.[6-9]",
