@@ -55,9 +55,9 @@ def main(directory: Path, short: bool) -> None:
     settings = cotswold.Supervised(
         optimizer="adam", epochs=4 if short else 10, batch_size=8, checkpoint_minutes=0.001 if short else 1.0
     )
-    module, data = UNet(2), discs(24, 16) if short else discs(400, 64)
+    data = discs(24, 16) if short else discs(400, 64)
     run = cotswold.train(
-        module,
+        UNet(2),
         data,
         directory=directory,
         loss="cross_entropy",
@@ -72,10 +72,10 @@ def main(directory: Path, short: bool) -> None:
 
     image, classes = data[0]
     with torch.no_grad():
-        found = module.eval()(image[None])[0].argmax(0)
+        scores: Tensor = run.load(UNet(2)).eval()(image[None])
     figure, axes = plt.subplots(1, 3, figsize=(6, 2.2), layout="constrained")
     for each, (title, shown) in zip(
-        axes, {"image": image[0], "network": found, "truth": classes}.items(), strict=True
+        axes, {"image": image[0], "network": scores[0].argmax(0), "truth": classes}.items(), strict=True
     ):
         each.imshow(shown, cmap="gray")
         each.axvline((len(shown) - 1) / 2, color="tab:orange")
