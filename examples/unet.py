@@ -3,12 +3,13 @@
     python examples/unet.py runs/unet
 
 The images show discs; each pixel has a class. Start the same command again after a kill: the run continues
-from its last checkpoint.
+from its last checkpoint. The program writes `unet.svg`, with the cut between the two halves.
 """
 
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
@@ -54,9 +55,10 @@ def main(directory: Path, short: bool) -> None:
     settings = cotswold.Supervised(
         optimizer="adam", epochs=4 if short else 10, batch_size=8, checkpoint_minutes=0.001 if short else 1.0
     )
+    data = discs(24, 16) if short else discs(400, 64)
     run = cotswold.train(
         UNet(2),
-        discs(24, 16) if short else discs(400, 64),
+        data,
         directory=directory,
         loss="cross_entropy",
         strategy=settings,
@@ -67,6 +69,18 @@ def main(directory: Path, short: bool) -> None:
     )
     last = [each for each in run.events if each["kind"] == "validation"][-1]
     print(run.status, last["loss"], last["accuracy"])
+
+    image, classes = data[0]
+    with torch.no_grad():
+        scores: Tensor = run.load(UNet(2)).eval()(image[None])
+    figure, axes = plt.subplots(1, 3, figsize=(6, 2.2), layout="constrained")
+    for each, (title, shown) in zip(
+        axes, {"image": image[0], "network": scores[0].argmax(0), "truth": classes}.items(), strict=True
+    ):
+        each.imshow(shown, cmap="gray")
+        each.axvline((len(shown) - 1) / 2, color="tab:orange")
+        each.set(title=title, xticks=[], yticks=[])
+    figure.savefig(directory / "unet.svg")
 
 
 if __name__ == "__main__":
