@@ -33,7 +33,6 @@ def train(
     resume_if_started: Annotated[bool, Parameter(negative=())] = False,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
-    quiet: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Train a recipe, which states the data, the network and the training.
 
@@ -130,8 +129,6 @@ def train(
         ranks, the parts of a batch, bytes and memory.
     json_
         With --dry-run: print JSON, with unrounded figures.
-    quiet
-        Show no progress, only errors and warnings.
     """
     from cotswold.api.request import Request, override_list
     from cotswold.api.run_job import RunObservers
@@ -141,7 +138,7 @@ def train(
     from cotswold.errors import UserError
     from cotswold.run import Stop
     from cotswold.ui.display import LoggingDisplay, Terminal
-    from cotswold.ui.terminal import write_message
+    from cotswold.ui.terminal import is_quiet, write_message, write_note
 
     overrides = [*(set or []), *threads_override(threads)]
     short = {
@@ -168,7 +165,7 @@ def train(
         return 0
     outcome = train_request(
         Request(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
-        RunObservers(LoggingDisplay() if quiet else Terminal(), (), Stop(), graceful_exit),
+        RunObservers(LoggingDisplay() if is_quiet() else Terminal(), (), Stop(), graceful_exit),
         grid=grid,
         restarts=restarts,
     )
@@ -176,12 +173,12 @@ def train(
     if not outcome.is_reporter:
         if outcome.code == 1 and (outcome.run / "checkpoints").is_dir():
             write_message(f"resume from the last checkpoint with: cotswold train --run {where} --resume")
-    elif outcome.limit is not None and not quiet:
-        write_message(
+    elif outcome.limit is not None:
+        write_note(
             f"{outcome.limit}; saved; resume with a higher limit: cotswold train --run {where} --resume"
         )
-    elif outcome.code and not quiet:
-        write_message(f"stopped and saved; resume with: cotswold train --run {where} --resume")
-    elif not quiet:
-        write_message(f"finished; write a report with: cotswold report {where}")
+    elif outcome.code:
+        write_note(f"stopped and saved; resume with: cotswold train --run {where} --resume")
+    else:
+        write_note(f"finished; write a report with: cotswold report {where}")
     return outcome.code

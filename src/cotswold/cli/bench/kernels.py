@@ -107,7 +107,7 @@ def kernels(
         )
         return
     from cotswold.bench import measure_kernels
-    from cotswold.ui.terminal import write_message
+    from cotswold.ui.terminal import write_note
 
     create_result_folder(out)
     found = measure_kernels(
@@ -116,7 +116,7 @@ def kernels(
         match=match,
         quick=quick,
         command=command(),
-        say=write_message,
+        say=write_note,
         write=lambda so_far: write(so_far, "kernels", out),
     )
     write_result(found, "kernels", out, json_)
@@ -154,13 +154,13 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
     import torch
 
     from cotswold.bench.kernels.explain import backend, explained
-    from cotswold.ui.terminal import write_message
+    from cotswold.ui.terminal import write_note
 
     torch.set_num_threads(threads)
     about = backend()
     found = []
     for number, shape in enumerate(shapes, 1):
-        write_message(f"{number} of {len(shapes)}: {shape.name}")
+        write_note(f"{number} of {len(shapes)}: {shape.name}")
         found += explained(shape)
     if json_:
         print(json.dumps({"backend": asdict(about), "products": [asdict(one) for one in found]}))

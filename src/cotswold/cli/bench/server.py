@@ -85,7 +85,7 @@ def server(
         Print JSON.
     """
     from cotswold.bench import measure_server
-    from cotswold.ui.terminal import write_message
+    from cotswold.ui.terminal import write_note
 
     counts = thread_counts(threads)
     create_result_folder(out)
@@ -98,7 +98,7 @@ def server(
         trace=trace,
         copies=numbers_of(copies),
         command=command(),
-        say=write_message,
+        say=write_note,
         write=lambda so_far: write(so_far, file, out),
     )
     write_result(found, file, out, json_)

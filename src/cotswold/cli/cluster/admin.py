@@ -158,7 +158,7 @@ def drain(
     """
     from cotswold.errors import UserError
     from cotswold.phrases import counted
-    from cotswold.ui.terminal import show_stages, write_message
+    from cotswold.ui.terminal import show_stages, write_message, write_note
 
     if within <= 0:
         raise UserError(f"--within must be above 0 seconds, got {within:g}")
@@ -166,10 +166,10 @@ def drain(
         raise UserError("--lost and --back exclude each other: a lost server does not return")
     with operator_of(controllers, token_file) as operator:
         if lost:
-            write_message(f"{operator.declare_lost(server)} is declared lost")
+            write_note(f"{operator.declare_lost(server)} is declared lost")
             return 0
         if back:
-            write_message(
+            write_note(
                 f"{operator.undrain(server)} is back in service: it receives copies once its process runs"
             )
             return 0
@@ -181,7 +181,7 @@ def drain(
     if left:
         write_message(f"{server} still has {counted(left, 'copy')} after {within:g} s: {why}")
         return 1
-    write_message(
+    write_note(
         f"{server} has no copies left: its host ends its process, and does not restart it until "
         f"`cotswold cluster drain {server} --back`"
     )
@@ -214,12 +214,12 @@ def remove(
         COTSWOLD_TOKEN.
     """
     from cotswold.api.servers.cluster_admin import run_meant
-    from cotswold.ui.terminal import write_message
+    from cotswold.ui.terminal import write_note
 
     with operator_of(controllers, token_file) as operator:
         meant = run_meant(operator, run)
         operator.remove(meant)
-    write_message(f"deleted {meant} from the cluster")
+    write_note(f"deleted {meant} from the cluster")
 
 
 def _check_events(events: int) -> None:
