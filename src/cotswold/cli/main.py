@@ -46,6 +46,8 @@ Examples:
 
   cotswold prepare table.npz stores/mine --labels file   store vectors
 
+  cotswold doctor                                        check this machine
+
   cotswold help train                                    explain a command
 
 The same from Python: docs/python.md. All fields of a recipe: cotswold recipe explain.
@@ -66,6 +68,7 @@ COMMANDS = {
     "serve": ("serve:app", "Serve parameters to your own training loops; serve data: samples."),
     "cluster": ("cluster:app", "Long-running parameter servers: start, status, drain and more."),
     "worker": ("worker:worker", "Add this machine to runs of strategies batch and downpour."),
+    "doctor": ("doctor:doctor", "Show what this machine has, what is missing, and how to get it."),
     "info": ("info:info", "Show sizes, counts and times of a recipe, or a store's contents."),
     "simulate": ("simulate:simulate", "Predict the time of a step on a cluster that is not available."),
     "bench": ("bench:app", "Measure this machine."),
@@ -77,7 +80,7 @@ GROUPS = {
     "Train": ("prepare", "recipe", "train"),
     "Look at a run": ("why", "evaluate", "predict", "features", "report", "card", "export", "verify"),
     "Serve": ("serve", "cluster", "worker"),
-    "Tools": ("info", "simulate", "bench", "data", "completion", "help"),
+    "Tools": ("doctor", "info", "simulate", "bench", "data", "completion", "help"),
 }
 """Headings of the list of commands, in the order of the help."""
 _OPTIONS = Group("Options of every command", sort_key=len(GROUPS))

@@ -1,6 +1,6 @@
 """Messages and progress bars on the terminal: bars if there is one, otherwise lines.
 
-Knows: streams, the texts of progress, the wanted amount of output. Does not know: the work in progress, events.
+Knows: streams, texts of progress, the wanted amount of output. Does not know: the work in progress, events.
 """
 
 from __future__ import annotations
