@@ -164,9 +164,13 @@ def test_an_override_is_shown() -> None:
 @pytest.mark.parametrize(
     ("name", "weights"), [("coates2013-1.8b", 1_802_240_000), ("coates2013-11b", 11_199_485_952)]
 )
-def test_info_counts_the_papers_networks(name: str, weights: int) -> None:
+def test_info_counts_the_papers_networks(name: str, weights: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = json.loads(cotswold("info", name, "--no-time", "--json").out)
     assert found["parameters"] == weights
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = cotswold("info", name, "--no-time").out.splitlines()
+    assert max(map(len, narrow)) <= 80 and any("update FLOPs" in line and "GFLOP" in line for line in narrow)
+    monkeypatch.setenv("COLUMNS", "150")
     said = cotswold("info", name, "--no-time").out
     assert f"parameters: {weights:,}" in said
     lines = said.splitlines()

@@ -5,12 +5,13 @@ Knows: the arguments of the command, exit codes. Does not know: how anything is 
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+
+from cotswold.cli.support.json_output import Json, print_json
 
 
 def train(
@@ -32,7 +33,7 @@ def train(
     resume: Annotated[bool, Parameter(negative=())] = False,
     resume_if_started: Annotated[bool, Parameter(negative=())] = False,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    json_: Json = False,
 ) -> int:
     """Train a recipe, which states the data, the network and the training.
 
@@ -60,6 +61,7 @@ def train(
       cotswold train my.toml --set training.optimizer=adamw
       cotswold train table.toml --set data.source=bank.csv --set data.target=y
       cotswold train my.toml --workers 4 --max-hours 2
+      cotswold train demo --dry-run
       cotswold train my.toml --workers 4 --dry-run
       cotswold train my.toml --workers 4 --dry-run --json
       cotswold train replicas.toml --workers 4 --metrics 9100
@@ -120,13 +122,15 @@ def train(
     stores
         Folder for prepared samples, shared by runs. Default: `stores`. A run remembers it.
     resume
-        Resume from the newest valid checkpoint in the run's directory, on any grid.
+        Resume from the newest valid checkpoint in the run's directory, on any grid. Without --run: the run in
+        runs/NAME, or the only other run of this recipe in runs.
     resume_if_started
         Resume if the run's directory exists, start otherwise.
     dry_run
         Train nothing. For strategies batch and downpour print processes, ports, bytes, memory, time and
         cost; for downpour also the server of each block of each tensor. For supervised with several replicas:
-        ranks, the parts of a batch, bytes and memory.
+        ranks, the parts of a batch, bytes and memory. For greedy, joint and other supervised runs: ranks,
+        steps, memory and the time of the updates.
     json_
         With --dry-run: print JSON, with unrounded figures.
     """
@@ -157,11 +161,16 @@ def train(
         )
     if dry_run:
         from cotswold.api.plan.dry_run import plan
+        from cotswold.api.ranks import override
         from cotswold.cli.support.plan_output import lines
 
+        if grid is not None:
+            overrides.append(override(grid))
         found = plan(recipe, directory=run, overrides=overrides, threads=threads)
-        for line in [json.dumps(found, indent=1)] if json_ else lines(found):
-            print(line)
+        if json_:
+            print_json("train.plan", found)
+        else:
+            print(*lines(found), sep="\n")
         return 0
     outcome = train_request(
         Request(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),

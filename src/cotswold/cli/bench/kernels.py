@@ -5,13 +5,13 @@ Knows: the arguments of the command, its table, where results go. Does not know:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from cotswold.cli.support.json_output import Json, print_json
 from cotswold.cli.support.tables import (
     command,
     create_result_folder,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cotswold.bench.measure import Document
 
 Flag = Annotated[bool, Parameter(negative=())]
-Json = Annotated[bool, Parameter(name="--json", negative=())]
 GroupNames = Annotated[list[str] | None, Parameter(negative=())]
 EXPLAINED_IMAGES = 96
 
@@ -163,7 +162,7 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
         write_note(f"{number} of {len(shapes)}: {shape.name}")
         found += explained(shape)
     if json_:
-        print(json.dumps({"backend": asdict(about), "products": [asdict(one) for one in found]}))
+        print_json("bench.explain", {"backend": asdict(about), "products": [asdict(one) for one in found]})
         return
     print(f"backend: {about.name}, because {about.reason}")
     print(f"processor: {about.processor}; vectors: {about.vector}")

@@ -11,10 +11,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cotswold.cli.bench.kernels import print_rows
+from cotswold.cli.support.json_output import Json
 from cotswold.cli.support.tables import command, create_result_folder, thread_counts, write, write_result
 
 Flag = Annotated[bool, Parameter(negative=())]
-Json = Annotated[bool, Parameter(name="--json", negative=())]
 GroupNames = Annotated[list[str] | None, Parameter(negative=())]
 
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
+from cotswold.cli.support.json_output import Json, print_json
 
 if TYPE_CHECKING:
     from cotswold.cli.doctor.finding import Finding
 
 
-def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative=())] = False) -> int:
+def doctor(*, json_: Json = False) -> int:
     """Show what this machine has, what Cotswold will use, what is missing, and how to get it.
 
     Each line is `ok`; `note`, for a part that only some commands need, or that limits their
@@ -40,7 +40,6 @@ def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative=())] = Fa
     from cotswold.cli.doctor.hardware import hardware
     from cotswold.cli.doctor.software import software
     from cotswold.cli.doctor.system import system
-    from cotswold.cli.support.json_output import print_json
     from cotswold.ui.terminal import is_quiet
 
     found = [*hardware(), *system(), *software(), *choices()]

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from cyclopts import Parameter
 
 VERSION = 1
 """Version of every schema; it increases if a field changes its meaning or disappears, not if one is added."""
 OPTION = "--json"
+Json = Annotated[bool, Parameter(name=OPTION, negative=())]
+"""The parameter of a command that can print JSON."""
 
 
 def print_json(name: str, content: Mapping[str, object]) -> None:
@@ -18,7 +23,7 @@ def print_json(name: str, content: Mapping[str, object]) -> None:
 
     Values that JSON does not know, such as paths, become text.
     """
-    print(json.dumps({"schema": schema_of(name), **content}, default=str), flush=True)
+    print(json.dumps({"schema": schema_of(name), **content}, default=str))
 
 
 def schema_of(name: str) -> str:
