@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -155,9 +156,9 @@ def test_programs_are_installed_by_the_package_manager_that_is_there(monkeypatch
         ("dnf", "sudo dnf install etcd"),
         ("brew", "brew install etcd"),
     ):
-        monkeypatch.setattr(finding.shutil, "which", lambda name, manager=manager: name == manager)
+        monkeypatch.setattr(shutil, "which", lambda name, manager=manager: name == manager)
         assert finding.install_program("etcd") == command
-    monkeypatch.setattr(finding.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     assert finding.install_program("mpirun").startswith("install mpirun by the package manager")
 
 

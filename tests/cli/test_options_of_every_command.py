@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
@@ -105,7 +106,12 @@ def test_verbose_shows_versions_time_and_memory_of_every_command(words: Sequence
 def test_verbose_shows_log_records_and_removes_its_handler(monkeypatch: pytest.MonkeyPatch) -> None:
     log = logging.getLogger("cotswold")
     before = log.handlers[:], log.level
-    monkeypatch.setattr("cotswold.recipe.shipped_names", lambda: log.info("looking for recipes") or ["demo"])
+
+    def names() -> list[str]:
+        log.info("looking for recipes")
+        return ["demo"]
+
+    monkeypatch.setattr("cotswold.recipe.shipped_names", names)
     assert "INFO cotswold: looking for recipes" in cotswold("recipe", "list", "--verbose").err
     assert (log.handlers, log.level) == before
     assert cotswold("recipe", "list").err == ""
@@ -121,7 +127,7 @@ def test_quiet_leaves_results_and_errors_but_no_progress_and_no_notes(tmp_path: 
 
 def test_progress_has_more_lines_with_verbose_and_none_with_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def lines(level: str | None) -> int:
         stream = StringIO()

@@ -33,7 +33,7 @@ def test_the_usual_place_comes_first_and_the_only_run_elsewhere_second(
     assert directory_to_resume(request(desk, "if_started"), heard.append) is None
     assert directory_to_resume(request(desk, False), heard.append) is None
     shutil.copytree(desk.stacks, tmp_path / "runs" / "second")
-    with pytest.raises(RunError, match="several runs of .*runs/other, runs/second; choose one with --run"):
+    with pytest.raises(RunError, match=r"several runs of .*runs/other, runs/second; choose one with --run"):
         directory_to_resume(request(desk), heard.append)
     (tmp_path / "runs" / "second").rename(tmp_path / "runs" / name)
     assert directory_to_resume(request(desk), heard.append) == Path("runs") / name

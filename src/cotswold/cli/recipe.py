@@ -66,17 +66,16 @@ def list_(*, json_: Json = False) -> None:
         found = recipe.data.source or recipe.data.store
         rows.append((name, recipe.training.strategy, recipe.data.type, str(found)))
     if json_:
-        found = [dict(zip(rows[0], each, strict=True)) for each in rows[1:]]
-        print_json("recipe.list", {"recipes": found})
+        print_json("recipe.list", {"recipes": [dict(zip(rows[0], each, strict=True)) for each in rows[1:]]})
         return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     cut = 0
     for *cells, where in rows:
         line = "  ".join([*(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True)), where])
-        is_cut = room is not None and len(line) > room
-        cut += is_cut
-        print(f"{line[: room - 1]}…" if is_cut else line)
+        if room is not None and len(line) > room:
+            line, cut = f"{line[: room - 1]}…", cut + 1
+        print(line)
     if cut:
         write_note(f"{counted(cut, 'line')} cut to {room} columns; --json prints everything")
 

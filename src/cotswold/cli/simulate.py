@@ -184,4 +184,4 @@ def _list(json_: bool) -> None:
         return
     for name, each in clusters.items():
         print(f"{name}: {each.hosts} x {each.devices} {each.device.name}")
-        print(textwrap.fill(" ".join(each.about.split()), 100, initial_indent="  ", subsequent_indent="  "))
+        print(textwrap.fill(" ".join(each.about.split()), 80, initial_indent="  ", subsequent_indent="  "))

@@ -81,10 +81,10 @@ def extras(requirements: list[str], installed: Callable[[str], bool]) -> Iterato
     missing = {extra: [each for each in names if not installed(each)] for extra, names in packages.items()}
     if has := sorted(extra for extra, names in missing.items() if not names):
         yield Finding(SOFTWARE, "extras", f"installed: {', '.join(has)}")
-    for extra, names in sorted(missing.items()):
-        if names and extra != "cluster":  # the line of Ray says so
+    for lacking, names in sorted(missing.items()):
+        if names and lacking != "cluster":  # the line of Ray says so
             said = f"not installed: {', '.join(names)}"
-            yield Finding(SOFTWARE, f"extra {extra}", said, NOTE, INSTALL.format(extra))
+            yield Finding(SOFTWARE, f"extra {lacking}", said, NOTE, INSTALL.format(lacking))
 
 
 def is_installed(package: str) -> bool:
