@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 
 from cotswold.run import Event
-from cotswold.ui import terminal, training_display
+from cotswold.ui import terminal
 from cotswold.ui.describe import describe, figures
 from cotswold.ui.terminal import show_stages
 from cotswold.ui.training_display import Estimate, TrainingDisplay
@@ -50,7 +50,7 @@ def test_the_estimate_is_a_mean_over_the_phase_and_begins_anew_with_the_next() -
 
 
 def test_a_line_says_no_time_before_there_is_one_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_display, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(terminal, "LINE_SECONDS", 0.0)
     stream = StringIO()
     with TrainingDisplay(stream) as display:
         display(step(1, steps=1, seconds=7.0))
@@ -106,7 +106,7 @@ def test_the_end_says_what_did_not_count() -> None:
 def test_a_phase_with_an_open_end_is_shown_without_one(
     stream: StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training_display, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(terminal, "LINE_SECONDS", 0.0)
     with TrainingDisplay(stream) as display:
         for at in (10, 20, 30):
             event = step(at, steps=10, seconds=9.0)

@@ -89,5 +89,9 @@ def test_the_list_of_recipes_has_columns_that_a_terminal_cuts_and_a_file_does_no
     assert len(starts) == 1 and any(line.endswith("/free-spoken-digits.zip") for line in piped)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("tests.support.cli.command.StringIO", Screen)
-    shown = cotswold("recipe", "list").out.splitlines()
+    said = cotswold("recipe", "list")
+    shown = said.out.splitlines()
+    cut = sum(line.endswith("…") for line in shown)
+    assert cut and f"{cut} lines cut to 80 columns; --json prints everything" in said.err
+    assert len(json.loads(cotswold("recipe", "list", "--json").out)["recipes"]) == len(piped) - 1
     assert len(shown) == len(piped) and max(map(len, shown)) <= 80

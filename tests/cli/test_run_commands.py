@@ -43,6 +43,7 @@ def test_evaluate_measures_the_neurons_and_keeps_the_result(desk: Desk, copy: Pa
     said = evaluate(copy, desk, "--json", "--name", "level")
     assert said.status == 0, said.err
     printed = json.loads(said.out)
+    assert printed.pop("schema") == "cotswold.evaluate/1"
     assert printed == json.loads(RunDirectory.open(copy).evaluation.read_text())
     assert "level" in said.out
     table = evaluate(copy, desk, "--layers", "1.pooled", "--name", "level")

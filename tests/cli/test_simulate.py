@@ -21,7 +21,8 @@ def test_the_list_names_shipped_clusters_and_their_devices() -> None:
     assert "coates2013: 16 x 4 NVIDIA GeForce GTX 680" in said.out
 
 
-def test_every_stack_of_greedy_training_has_a_line() -> None:
+def test_every_stack_of_greedy_training_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "180")
     said = cotswold("simulate", "coates2013", "coates2013-11b", "--grid", "8x8", *SMALL)
     assert said.status == 0, said.err
     first = said.out.splitlines()
@@ -49,7 +50,10 @@ def test_data_that_are_not_at_hand_can_be_said_in_numbers() -> None:
 EVALUATIONS = ("simulate", "bunyip2000", "bunyip-japanese-ocr", "--samples", "9264000", "--outputs", "3203")
 
 
-def test_a_recipe_of_whole_sets_has_a_line_for_each_number_of_workers() -> None:
+def test_a_recipe_of_whole_sets_has_a_line_for_each_number_of_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "180")
     said = cotswold(*EVALUATIONS, "--ranks", "2,6")
     assert said.status == 0, said.err
     assert "bunyip-japanese-ocr, batch, 9,264,000 samples, 3,203 outputs, on bunyip2000" in said.out
@@ -145,6 +149,19 @@ def test_a_store_brings_its_own_size(tmp_path: Path) -> None:
     found = [update["parameters"] for update in json.loads(said.out)["updates"]]
     assert found[0] == stacks[0].filters.parameters
     assert found[0] != load("demo").stack_geometries()[0].filters.parameters
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("coates2013", "coates2013-11b", "--grid", "8x8"), (*EVALUATIONS[1:], "--ranks", "2,6"), ("--list",)],
+)
+def test_predictions_fit_eighty_columns_without_a_terminal_too(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    said = cotswold("simulate", *words)
+    assert max(map(len, said.out.splitlines())) <= 80
+    assert "…" not in said.out
 
 
 @pytest.mark.parametrize("columns", [80, 60])

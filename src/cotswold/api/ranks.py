@@ -20,6 +20,7 @@ from cotswold.recipe import Recipe
 from cotswold.run import RunDirectory
 
 if TYPE_CHECKING:
+    from cotswold.api.request import Request
     from cotswold.host import Token
     from cotswold.launch import Membership, World
     from cotswold.training.distributed import RankContext
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 """Receives a message for the user."""
 AUTO = "auto"
+RUNS = Path("runs")
+"""Folder of runs without a directory."""
 RANKS_PER_CORE = 4
 """Maximum processes that a call starts per core of this machine."""
 
@@ -60,6 +63,41 @@ def requested_recipe(name: str | None, run: Path | None, overrides: Sequence[str
             "resume=True)"
         )
     return recipe.load(name, overrides, tell)
+
+
+def directory_to_resume(request: Request, tell: Tell) -> Path | None:
+    """Return the directory of the run that a request resumes, so that the run's grid and overrides apply.
+
+    Without a directory it is `runs/` and the recipe's name; if that holds no run, it is the only run in
+    `runs/` of a recipe with this name. Otherwise the request's own directory. Raises RunError if several
+    runs are possible.
+    """
+    if not request.resume or request.directory is not None or request.recipe is None:
+        return request.directory
+    wanted = recipe.load(request.recipe, request.overrides)
+    usual = RUNS / wanted.name
+    if (usual / "recipe.toml").is_file():
+        return usual
+    if request.resume == "if_started":
+        return None
+    found = [each.parent for each in sorted(RUNS.glob("*/recipe.toml")) if _name_in(each) == wanted.name]
+    if len(found) > 1:
+        listed = ", ".join(map(str, found))
+        raise RunError(
+            f"there is no run in {usual}, and several runs of {wanted.name}: {listed}; choose one with --run "
+            "(Python: directory=)"
+        )
+    if found:
+        tell(f"resuming {found[0]}, the only run of {wanted.name} in {RUNS}")
+    return found[0] if found else None
+
+
+def _name_in(file: Path) -> str | None:
+    """Return the name of a run's recipe; None if the recipe cannot be read."""
+    try:
+        return recipe.load(file).name
+    except CotswoldError:
+        return None
 
 
 def local_grid(wanted: Recipe, tell: Tell) -> Grid:

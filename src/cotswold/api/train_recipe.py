@@ -42,6 +42,7 @@ def train_request(request: Request, observers: RunObservers, *, grid: str | None
     if grid is not None:
         request = replace(request, overrides=[*request.overrides, processes.override(grid)])
     display = observers.display
+    request = replace(request, directory=processes.directory_to_resume(request, display.note))
     named = request.recipe, request.directory, request.overrides
     world = world_of(os.environ)
     if world is not None and world.size > 1:

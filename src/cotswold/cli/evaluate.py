@@ -5,10 +5,13 @@ Knows: the arguments of the command. Does not know: the measurements, how result
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+
+from cotswold.cli.support.json_output import Json, print_json
 
 if TYPE_CHECKING:
     from cotswold.analysis import Classification, Evaluation, Regression
@@ -31,7 +34,7 @@ def evaluate(
     stores: Path | None = None,
     threads: int | None = None,
     repeat: Annotated[bool, Parameter(negative=())] = False,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    json_: Json = False,
 ) -> None:
     """Measure the accuracy or errors of a supervised run, or the selectivity of a run's neurons.
 
@@ -137,7 +140,7 @@ def evaluate(
             progress=True,
         )
     if json_:
-        print(found.to_json())
+        print_json("evaluate", json.loads(found.to_json()))
         return
     from cotswold.cli.support.evaluation_tables import show  # loads torch, so only after threads are set
 

@@ -5,11 +5,13 @@ Knows: how to lay a recipe's counts out as a table. Does not know: how they are 
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import Annotated
 
 from cyclopts import Parameter
+
+from cotswold.cli.support.json_output import Json, print_json
+from cotswold.cli.support.tables import print_fitting
 
 Row = dict[str, object]
 
@@ -22,7 +24,6 @@ _HEADINGS = {
     "update_seconds": "update\ntime",
     "forward_flops": "forward\nFLOPs",
 }
-_PIPED_WIDTH = 150
 
 
 def info(
@@ -31,7 +32,7 @@ def info(
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     time: bool = True,
     threads: int | None = None,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    json_: Json = False,
 ) -> None:
     """Show sizes, counts and expected times of a recipe, without training or allocating it.
 
@@ -68,7 +69,7 @@ def info(
     found = cotswold.info(recipe, overrides=set or [], time=time, threads=threads, progress=True)
     name, rows, totals, training = found.recipe.name, found.layers, found.totals, found.recipe.training
     if json_:
-        print(json.dumps({"name": name, "layers": rows, **totals}, indent=1))
+        print_json("info", {"name": name, "layers": rows, **totals})
         return
     pieces = "portions" if training.strategy == "batch" else "batches"
     _print_table(f"{name}: {training.strategy}, {pieces} of {training.batch_size}", rows)
@@ -85,19 +86,17 @@ def info(
 
 def _print_table(title: str, rows: list[Row]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in rows[0]:
         table.add_column(_HEADINGS.get(name, name), justify="right", vertical="bottom")
-    for row in rows:
-        table.add_row(*(_figure(name, value) for name, value in row.items()))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PIPED_WIDTH)
+    cells = [[_figure(name, value) for name, value in row.items()] for row in rows]
+    for row in cells:
+        table.add_row(*row)
     print(title)
-    console.print(table)
+    headings = [_HEADINGS.get(name, name).replace("\n", " ") for name in rows[0]]
+    print_fitting(table, headings, cells)
 
 
 def _figure(name: str, value: object) -> str:

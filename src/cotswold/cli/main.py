@@ -1,33 +1,38 @@
 """Entry point of the command: parses arguments, turns errors into one sentence and an exit code.
 
-Knows: the list of commands and the exit codes. Does not know: what any command does (they load when called).
+Knows: the list of commands, the options of every command, the exit codes. Does not know: what any command
+does (they load when called).
 """
 
 from __future__ import annotations
 
-import errno
 import importlib
 import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from typing import Annotated
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, Group, Parameter
 from rich.console import Console
 
 from cotswold import __version__
 from cotswold.api.threads import own_environment
 from cotswold.cli.support import usage
-from cotswold.cli.support.startup import check_working_directory, prepare_streams, unprintable
-from cotswold.errors import CotswoldError, describe_exception
-from cotswold.files import is_full
+from cotswold.cli.support.failures import failure_of
+from cotswold.cli.support.json_output import print_json, wants_json
+from cotswold.cli.support.output_amount import output_amount
+from cotswold.cli.support.startup import check_working_directory, prepare_streams
 from cotswold.host.open_files import raise_descriptor_limit
 from cotswold.launch import rank_log
 from cotswold.ui.terminal import write_message
 
 DEBUG = "COTSWOLD_DEBUG"
+HELP = (
+    "Train PyTorch models across a handful of ordinary, unequal, unreliable machines: prepare data, train, "
+    "look at runs, serve parameters and samples to your own loops."
+)
 EPILOGUE = """\
 Examples:
 
@@ -41,55 +46,124 @@ Examples:
 
   cotswold prepare table.npz stores/mine --labels file   store vectors
 
+  cotswold doctor                                        check this machine
+
+  cotswold help train                                    explain a command
+
 The same from Python: docs/python.md. All fields of a recipe: cotswold recipe explain.
 """
 
 COMMANDS = {
-    "train": ("train:train", "Train a recipe."),
-    "cluster": ("cluster:app", "Long-running parameter servers: start, status, drain and more."),
-    "serve": ("serve:app", "Serve parameters to your own training loops; serve data: samples."),
-    "worker": ("worker:worker", "Add this machine to runs of strategies batch and downpour."),
     "prepare": ("prepare:prepare", "Prepare images, vectors or sequences of frames as a store."),
-    "evaluate": ("evaluate:evaluate", "Measure the selectivity of a run's neurons, or its accuracy."),
-    "features": ("features:features", "Write the responses of a layer to a file."),
-    "predict": ("predict:predict", "Predict classes or regression targets with a supervised run."),
-    "export": ("export:export", "Write a run's network to a file that runs without Cotswold."),
-    "card": ("export:card", "Write a run's model card: a README.md for the Hugging Face hub."),
-    "report": ("report:report", "Write a run's report: one HTML page."),
+    "recipe": ("recipe:app", "Show shipped recipes, explain their fields."),
+    "train": ("train:train", "Train a recipe."),
     "why": ("why:why", "Show what a run is doing now, and which process waits for which."),
+    "evaluate": ("evaluate:evaluate", "Measure the selectivity of a run's neurons, or its accuracy."),
+    "predict": ("predict:predict", "Predict classes or regression targets with a supervised run."),
+    "features": ("features:features", "Write the responses of a layer to a file."),
+    "report": ("report:report", "Write a run's report: one HTML page."),
+    "card": ("export:card", "Write a run's model card: a README.md for the Hugging Face hub."),
+    "export": ("export:export", "Write a run's network to a file that runs without Cotswold."),
     "verify": ("verify:verify", "Check every byte of a run or a store."),
+    "serve": ("serve:app", "Serve parameters to your own training loops; serve data: samples."),
+    "cluster": ("cluster:app", "Long-running parameter servers: start, status, drain and more."),
+    "worker": ("worker:worker", "Add this machine to runs of strategies batch and downpour."),
+    "doctor": ("doctor:doctor", "Show what this machine has, what is missing, and how to get it."),
     "info": ("info:info", "Show sizes, counts and times of a recipe, or a store's contents."),
     "simulate": ("simulate:simulate", "Predict the time of a step on a cluster that is not available."),
-    "recipe": ("recipe:app", "Show shipped recipes, explain their fields."),
-    "data": ("data:app", "Generate images to try commands with; show augmented ones."),
     "bench": ("bench:app", "Measure this machine."),
+    "data": ("data:app", "Generate images to try commands with; show augmented ones."),
+    "completion": ("completion:completion", "Print a shell's completion script: bash, zsh or fish."),
+    "help": ("help:help_", "Explain a command."),
 }
+GROUPS = {
+    "Train": ("prepare", "recipe", "train"),
+    "Look at a run": ("why", "evaluate", "predict", "features", "report", "card", "export", "verify"),
+    "Serve": ("serve", "cluster", "worker"),
+    "Tools": ("doctor", "info", "simulate", "bench", "data", "completion", "help"),
+}
+"""Headings of the list of commands, in the order of the help."""
+_OPTIONS = Group("Options of every command", sort_key=len(GROUPS))
+_Flag = Annotated[bool, Parameter(negative=(), group=_OPTIONS, show_default=False)]
 
 
 def build(called: str | None = None) -> App:
     """Return the application with every command registered by name, none loaded.
 
     The list of commands has a sentence for each. The command that is ``called`` shows its own help, with
-    examples.
+    examples. The application's ``meta`` takes the options of every command in addition.
     """
     app = App(
         name="cotswold",
         console=Console(),  # or command groups would keep the first console that they make, with its width
-        help="Train deep, locally connected networks on ordinary, unequal, unreliable machines.",
+        help=HELP,
         help_epilogue="" if called in COMMANDS else EPILOGUE,
         version=__version__,
+        version_flags=("--version", "-V"),
         help_format="plaintext",
         suppress_keyboard_interrupt=False,  # or it would exit silently
     )
-    for name, (place, sentence) in COMMANDS.items():
-        app.command(f"cotswold.cli.{place}", name=name, help=None if name == called else sentence)
+    for number, (heading, names) in enumerate(GROUPS.items()):
+        group = Group(heading, sort_key=number)
+        for place, name in enumerate(names):
+            path, sentence = COMMANDS[name]
+            app.command(
+                f"cotswold.cli.{path}",
+                name=name,
+                help=None if name == called else sentence,
+                group=group,
+                sort_key=place,
+            )
+    for flags in (app.help_flags, app.version_flags):
+        app[flags[0]].group = _OPTIONS
     if called in COMMANDS:
         module, _, name = COMMANDS[called][0].partition(":")
         _use_full_width(module)
         command = getattr(importlib.import_module(f"cotswold.cli.{module}"), name)
         if isinstance(command, App) and command.default_command is not None:
             command.help = None  # or the command would keep the list's sentence
+        usage.set_usages(app[called], ("cotswold", called))
+    _add_options(app)
     return app
+
+
+def _add_options(app: App) -> None:
+    """Let the application's ``meta`` take the options of every command, and call the application."""
+
+    def launch(
+        *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+        verbose: Annotated[_Flag, Parameter(name=("--verbose", "-v"))] = False,
+        quiet: Annotated[_Flag, Parameter(name=("--quiet", "-q"))] = False,
+        debug: _Flag = False,
+    ) -> object:
+        """Run a command.
+
+        Parameters
+        ----------
+        verbose
+            Show progress every second, log records, versions, time and memory.
+        quiet
+            Show results, warnings and errors only: no progress and no notes.
+        debug
+            Show the traceback of an error.
+        """
+        if debug:
+            os.environ[DEBUG] = "1"
+        named = app.parse_commands(words)[0]
+        with output_amount(" ".join(named) or "cotswold", quiet=quiet, verbose=verbose):
+            return app(words, exit_on_error=False, print_error=False, result_action="return_value")
+
+    app.meta.suppress_keyboard_interrupt = False
+    app.meta.default(launch)
+
+
+def called_command(words: Sequence[str]) -> str | None:
+    """Return the first word of a command line that is not an option.
+
+    >>> called_command(["-v", "train", "demo"]), called_command(["-V"])
+    ('train', None)
+    """
+    return next((word for word in words if not word.startswith("-")), None)
 
 
 def _use_full_width(module: str) -> None:
@@ -107,76 +181,32 @@ def main(words: Sequence[str] | None = None) -> None:
     """
     prepare_streams()
     raise_descriptor_limit()
-    words = list(sys.argv[1:] if words is None else words)
-    debug = "--debug" in words or bool(os.environ.get(DEBUG))
-    with _own_environment(debug):
-        sys.exit(_run([word for word in words if word != "--debug"], debug))
+    with own_environment():  # commands set variables for themselves and their ranks
+        sys.exit(_run(list(sys.argv[1:] if words is None else words)))
 
 
-@contextmanager
-def _own_environment(debug: bool) -> Iterator[None]:
-    """Restore environment variables that a command sets for itself and its ranks."""
-    with own_environment():
-        if debug:
-            os.environ[DEBUG] = "1"
-        yield
-
-
-def _run(words: Sequence[str], debug: bool) -> int:
-    """Return the exit code of a command; with ``debug`` raise its exceptions."""
+def _run(words: Sequence[str]) -> int:
+    """Return the exit code of a command; with --debug raise its exceptions."""
     try:
         check_working_directory()
-        status = build(words[0] if words else None)(
-            words, exit_on_error=False, print_error=False, result_action="return_value"
-        )
-    except CycloptsError as error:
-        if debug:
-            rank_log.append(traceback.format_exc())
-            raise
-        write_message(usage.shortened(usage.sentence(error)))
-        return 2
-    except CotswoldError as error:
-        if debug:
-            rank_log.append(traceback.format_exc())
-            raise
-        write_message(f"{usage.shortened(str(error))}{unprintable(str(error))}")
-        return error.exit_code
-    except KeyboardInterrupt:
-        write_message("stopped")
-        return 130
+        called = called_command(words)
+        app = build(called)
+        if called is not None and called not in COMMANDS:
+            words = [word for word in words if word not in app.help_flags]  # the parser refuses the command
+        status = app.meta(words, exit_on_error=False, print_error=False, result_action="return_value")
     except BrokenPipeError:
         sys.stderr.close()
         return 141
-    except Exception as error:
-        if debug:
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get(DEBUG) and not isinstance(error, KeyboardInterrupt):
             rank_log.append(traceback.format_exc())
             raise
-        sentence = usage.shortened(_sentence(error))
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            write_message(sentence)
-            return 2
-        if isinstance(error, OSError) and error.errno == errno.EMFILE:
-            most = raise_descriptor_limit()
-            write_message(
-                f"{sentence}: this process may open {most} files; raise it (ulimit -n {max(1024, 2 * most)})"
-            )
-            return 1
-        if isinstance(error, OSError) and is_full(error):
-            place = error.filename or "the output"
-            write_message(
-                f"no space left to write {place} ({error.strerror}); free some and run the command again"
-            )
-            return 1
-        write_message(f"{sentence} (unexpected; run the command again with --debug for the traceback)")
-        return 1
+        failure = failure_of(error)
+        if wants_json(words):
+            print_json("error", {"error": failure.as_dict()})
+        write_message(failure.message)
+        return failure.exit_code
     return status if isinstance(status, int) else 0
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        name = f"{error.filename}: " if error.filename else ""
-        return f"{name}{error.strerror}"
-    return describe_exception(error)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ Knows: the arguments of the command, the columns of its output. Does not know: n
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
+from cotswold.cli.support.json_output import Json, print_json
 
 if TYPE_CHECKING:
     from cotswold.api.inference.predict import PredictionInputs
@@ -28,7 +27,7 @@ def predict(
     *,
     top: int = 1,
     threads: int | None = None,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    json_: Json = False,
 ) -> None:
     """Predict the classes of samples with a supervised run; print CSV.
 
@@ -74,7 +73,7 @@ def predict(
 
 def _as_json(heading: Row, rows: Iterable[Row]) -> None:
     for row in rows:
-        print(json.dumps(dict(zip(heading, row, strict=True))))
+        print_json("predict", dict(zip(heading, row, strict=True)))
 
 
 def _as_csv(heading: Row, rows: Iterable[Row]) -> None:

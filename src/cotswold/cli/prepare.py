@@ -5,11 +5,12 @@ Knows: the arguments of the command. Does not know: how samples are read or prep
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
+
+from cotswold.cli.support.json_output import Json, print_json
 
 
 def prepare(
@@ -43,7 +44,7 @@ def prepare(
     seed: int = 0,
     jobs: int | None = None,
     recheck: Annotated[bool, Parameter(negative=())] = False,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    json_: Json = False,
 ) -> None:
     """Prepare images, vectors, sequences of frames or a table as a store.
 
@@ -204,7 +205,7 @@ def prepare(
     )
     (summary,) = heard
     if json_:
-        print(json.dumps(asdict(summary), default=str))
+        print_json("prepare", asdict(summary))
         return
     counts = ", ".join(f"{count:,} {split}" for split, count in summary.splits.items())
     if summary.was_complete:

@@ -9,6 +9,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from cotswold.cli.support.json_output import Json, print_json
+
 EPILOGUE = """\
 Examples:
 
@@ -41,26 +43,41 @@ app = App(
 
 
 @app.command(name="list", help_epilogue="")
-def list_() -> None:
+def list_(*, json_: Json = False) -> None:
     """List the shipped recipes.
 
     Example: cotswold recipe list
+
+    Parameters
+    ----------
+    json_
+        Print JSON.
     """
     import shutil
     import sys
 
+    from cotswold.phrases import counted
     from cotswold.recipe import load, shipped_names
+    from cotswold.ui.terminal import write_note
 
     rows = [("recipe", "strategy", "data", "where")]
     for name in shipped_names():
         recipe = load(name)
         found = recipe.data.source or recipe.data.store
         rows.append((name, recipe.training.strategy, recipe.data.type, str(found)))
+    if json_:
+        print_json("recipe.list", {"recipes": [dict(zip(rows[0], each, strict=True)) for each in rows[1:]]})
+        return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    cut = 0
     for *cells, where in rows:
         line = "  ".join([*(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True)), where])
-        print(line if room is None or len(line) <= room else f"{line[: room - 1]}…")
+        if room is not None and len(line) > room:
+            line, cut = f"{line[: room - 1]}…", cut + 1
+        print(line)
+    if cut:
+        write_note(f"{counted(cut, 'line')} cut to {room} columns; --json prints everything")
 
 
 @app.command(help_epilogue="")

@@ -104,7 +104,7 @@ def serve(
     from cotswold.errors import UserError
     from cotswold.host import token_of
     from cotswold.run import Stop
-    from cotswold.ui.terminal import show_stages, write_message
+    from cotswold.ui.terminal import show_stages, write_message, write_note
 
     split_address(listen)
     if token_file is None and token_of(os.environ) is None:
@@ -133,11 +133,11 @@ def serve(
         ) as served,
         show_stages() as show,
     ):
-        write_message(f"serving {module} at {served.address}; the token: {token_file or 'COTSWOLD_TOKEN'}")
+        write_note(f"serving {module} at {served.address}; the token: {token_file or 'COTSWOLD_TOKEN'}")
         if save is None:
-            write_message("nothing is saved; give --save FOLDER to save the parameters")
+            write_note("nothing is saved; give --save FOLDER to save the parameters")
         _show_until_signal(served, stop, show)
-    write_message(
+    write_note(
         f"ended: {_line(served.status)}" + ("" if save is None else f"; saved in {save / 'checkpoints'}")
     )
     return 0

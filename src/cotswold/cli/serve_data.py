@@ -89,7 +89,7 @@ def serve_data(
     from cotswold.errors import UserError
     from cotswold.host import token_of
     from cotswold.run import Stop
-    from cotswold.ui.terminal import show_stages, write_message
+    from cotswold.ui.terminal import show_stages, write_message, write_note
 
     if token_file is None and token_of(os.environ) is None:
         raise UserError("trainers need a secret: give --token-file FILE, or set COTSWOLD_TOKEN")
@@ -116,18 +116,18 @@ def serve_data(
         show_stages() as show,
     ):
         token = token_file or "COTSWOLD_TOKEN"
-        write_message(
+        write_note(
             f"serving {served.store.path} at {served.address}; the token: {token}"
             if join is None
             else f"serving {served.store.path} for the pool at {served.address}; Ctrl-C withdraws the servers"
         )
         if served.metrics_url:
-            write_message(f"metrics for Prometheus: {served.metrics_url}")
+            write_note(f"metrics for Prometheus: {served.metrics_url}")
         while stop.signal is None and not served.wait(_POLL_SECONDS):
             show(_line(served.status, join is not None), 0)
         if stop.signal is None:
             write_message(f"the pool at {served.address} has ended")
-    write_message(f"ended: {_line(served.status, join is not None)}")
+    write_note(f"ended: {_line(served.status, join is not None)}")
     return 0
 
 

@@ -5,13 +5,13 @@ Knows: the arguments of the command, the layout of a prediction. Does not know: 
 
 from __future__ import annotations
 
-import json
 import textwrap
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from cotswold.cli.support.evaluation_estimates import show
+from cotswold.cli.support.json_output import Json, print_json
 from cotswold.cli.support.tables import table
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def simulate(
     samples: int | None = None,
     outputs: int | None = None,
     explain: Annotated[bool, Parameter(negative=())] = False,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    json_: Json = False,
 ) -> None:
     """Predict the time, bytes and cost of a step, or an evaluation, on a cluster that is not available.
 
@@ -117,7 +117,7 @@ def simulate(
     described, chosen, found = predicted.cluster, predicted.recipe, predicted.updates
     if json_:
         predictions = [{"stack": stack, **each.as_dict()} for stack, each in found]
-        print(json.dumps({"recipe": chosen.name, "updates": predictions}, indent=1))
+        print_json("simulate", {"recipe": chosen.name, "updates": predictions})
         return
     words = f"{chosen.name}, {chosen.training.strategy}, batches of {chosen.training.batch_size}"
     what = "one step of one replica" if chosen.training.strategy == "downpour" else "one step"
@@ -178,8 +178,10 @@ def _list(json_: bool) -> None:
 
     clusters = {name: load_cluster(name) for name in shipped_clusters()}
     if json_:
-        print(json.dumps({name: each.model_dump() for name, each in clusters.items()}, indent=1))
+        print_json(
+            "simulate.list", {"clusters": {name: each.model_dump() for name, each in clusters.items()}}
+        )
         return
     for name, each in clusters.items():
         print(f"{name}: {each.hosts} x {each.devices} {each.device.name}")
-        print(textwrap.fill(" ".join(each.about.split()), 100, initial_indent="  ", subsequent_indent="  "))
+        print(textwrap.fill(" ".join(each.about.split()), 80, initial_indent="  ", subsequent_indent="  "))

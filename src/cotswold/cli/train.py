@@ -5,12 +5,13 @@ Knows: the arguments of the command, exit codes. Does not know: how anything is 
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+
+from cotswold.cli.support.json_output import Json, print_json
 
 
 def train(
@@ -32,8 +33,7 @@ def train(
     resume: Annotated[bool, Parameter(negative=())] = False,
     resume_if_started: Annotated[bool, Parameter(negative=())] = False,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
-    quiet: Annotated[bool, Parameter(negative=())] = False,
+    json_: Json = False,
 ) -> int:
     """Train a recipe, which states the data, the network and the training.
 
@@ -61,6 +61,7 @@ def train(
       cotswold train my.toml --set training.optimizer=adamw
       cotswold train table.toml --set data.source=bank.csv --set data.target=y
       cotswold train my.toml --workers 4 --max-hours 2
+      cotswold train demo --dry-run
       cotswold train my.toml --workers 4 --dry-run
       cotswold train my.toml --workers 4 --dry-run --json
       cotswold train replicas.toml --workers 4 --metrics 9100
@@ -121,17 +122,17 @@ def train(
     stores
         Folder for prepared samples, shared by runs. Default: `stores`. A run remembers it.
     resume
-        Resume from the newest valid checkpoint in the run's directory, on any grid.
+        Resume from the newest valid checkpoint in the run's directory, on any grid. Without --run: the run in
+        runs/NAME, or the only other run of this recipe in runs.
     resume_if_started
         Resume if the run's directory exists, start otherwise.
     dry_run
         Train nothing. For strategies batch and downpour print processes, ports, bytes, memory, time and
         cost; for downpour also the server of each block of each tensor. For supervised with several replicas:
-        ranks, the parts of a batch, bytes and memory.
+        ranks, the parts of a batch, bytes and memory. For greedy, joint and other supervised runs: ranks,
+        steps, memory and the time of the updates.
     json_
         With --dry-run: print JSON, with unrounded figures.
-    quiet
-        Show no progress, only errors and warnings.
     """
     from cotswold.api.request import Request, override_list
     from cotswold.api.run_job import RunObservers
@@ -141,7 +142,7 @@ def train(
     from cotswold.errors import UserError
     from cotswold.run import Stop
     from cotswold.ui.display import LoggingDisplay, Terminal
-    from cotswold.ui.terminal import write_message
+    from cotswold.ui.terminal import is_quiet, write_message, write_note
 
     overrides = [*(set or []), *threads_override(threads)]
     short = {
@@ -160,15 +161,20 @@ def train(
         )
     if dry_run:
         from cotswold.api.plan.dry_run import plan
+        from cotswold.api.ranks import override
         from cotswold.cli.support.plan_output import lines
 
+        if grid is not None:
+            overrides.append(override(grid))
         found = plan(recipe, directory=run, overrides=overrides, threads=threads)
-        for line in [json.dumps(found, indent=1)] if json_ else lines(found):
-            print(line)
+        if json_:
+            print_json("train.plan", found)
+        else:
+            print(*lines(found), sep="\n")
         return 0
     outcome = train_request(
         Request(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
-        RunObservers(LoggingDisplay() if quiet else Terminal(), (), Stop(), graceful_exit),
+        RunObservers(LoggingDisplay() if is_quiet() else Terminal(), (), Stop(), graceful_exit),
         grid=grid,
         restarts=restarts,
     )
@@ -176,12 +182,12 @@ def train(
     if not outcome.is_reporter:
         if outcome.code == 1 and (outcome.run / "checkpoints").is_dir():
             write_message(f"resume from the last checkpoint with: cotswold train --run {where} --resume")
-    elif outcome.limit is not None and not quiet:
-        write_message(
+    elif outcome.limit is not None:
+        write_note(
             f"{outcome.limit}; saved; resume with a higher limit: cotswold train --run {where} --resume"
         )
-    elif outcome.code and not quiet:
-        write_message(f"stopped and saved; resume with: cotswold train --run {where} --resume")
-    elif not quiet:
-        write_message(f"finished; write a report with: cotswold report {where}")
+    elif outcome.code:
+        write_note(f"stopped and saved; resume with: cotswold train --run {where} --resume")
+    else:
+        write_note(f"finished; write a report with: cotswold report {where}")
     return outcome.code

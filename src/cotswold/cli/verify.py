@@ -5,17 +5,15 @@ Knows: the arguments of the command. Does not know: the checks.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
+from cotswold.cli.support.json_output import Json, print_json
 
 
 def verify(
     path: Path,
     *,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    json_: Json = False,
 ) -> int:
     """Check every byte of every file of a run, a store or a backup.
 
@@ -43,7 +41,7 @@ def verify(
     found = cotswold.verify(path, progress=True)
     if json_:
         told = {"kind": found.kind, "is_valid": found.is_valid, "findings": found.findings}
-        print(json.dumps({"path": str(path), **told}))
+        print_json("verify", {"path": str(path), **told})
     else:
         for finding in found.findings or [f"{path}: the {found.kind} is intact ({', '.join(found.checked)})"]:
             print(printable(finding))

@@ -5,19 +5,20 @@ Knows: the arguments of the command. Does not know: how the status is determined
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from cotswold.cli.support.json_output import Json, print_json
+
 
 def why(
     run: Path,
     *,
     stacks: Annotated[bool, Parameter(negative=())] = False,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    json_: Json = False,
 ) -> None:
     """Show what a run is doing now, and which process waits for which; or how it ended.
 
@@ -47,7 +48,7 @@ def why(
 
     found = cotswold.why(run, stacks=stacks)
     if json_:
-        print(json.dumps({**asdict(found), "run": str(found.run)}, indent=1))
+        print_json("why", {**asdict(found), "run": str(found.run)})
         return
     for line in lines(found):
         indent = line[: len(line) - len(line.lstrip())]

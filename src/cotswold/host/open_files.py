@@ -34,6 +34,11 @@ def raise_descriptor_limit() -> int:
     return wanted
 
 
+def processes_of(descriptors: int) -> int:
+    """Number of processes to which one with so many open files can connect."""
+    return max(0, (descriptors - _PER_ENDPOINT) // _PER_MEMBER)
+
+
 def can_open(count: int) -> bool:
     """True if this process can open ``count`` more files."""
     opened: list[int] = []

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from cotswold.ui.describe import describe
 from cotswold.ui.event_summary import EventSummary
-from cotswold.ui.terminal import Progress, Stages, progress_bar, show_stages, write_message
+from cotswold.ui.terminal import Progress, Stages, progress_bar, show_stages, write_message, write_note
 from cotswold.ui.training_display import Estimate, TrainingDisplay
 
 Watch = Callable[[Mapping[str, object]], None]
@@ -75,7 +75,9 @@ class Terminal:
         """Write a line to standard error, and to the log of a rank."""
         write_message(sentence)
 
-    note = show
+    def note(self, sentence: str) -> None:
+        """Write a line to standard error, and to the log of a rank, unless output is quiet."""
+        write_note(sentence)
 
     def count(self, what: str, unit: str) -> AbstractContextManager[Progress]:
         """Show a progress bar."""

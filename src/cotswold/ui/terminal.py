@@ -1,6 +1,6 @@
 """Messages and progress bars on the terminal: bars if there is one, otherwise lines.
 
-Knows: streams, the texts of progress. Does not know: the work in progress, events.
+Knows: streams, texts of progress, the wanted amount of output. Does not know: the work in progress, events.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
@@ -16,10 +16,35 @@ from cotswold.launch import rank_log
 
 LINE_SECONDS = 5.0
 """Seconds between lines without a terminal."""
+_VERBOSE_LINE_SECONDS = 1.0
+VERBOSITY = "COTSWOLD_VERBOSITY"
+"""Environment variable that a command sets for itself and its processes: ``quiet`` or ``verbose``."""
+QUIET, VERBOSE = "quiet", "verbose"
+
+
+def is_quiet(environ: Mapping[str, str] = os.environ) -> bool:
+    """True if only results, warnings and errors are wanted."""
+    return environ.get(VERBOSITY) == QUIET
+
+
+def is_verbose(environ: Mapping[str, str] = os.environ) -> bool:
+    """True if more progress and log output is wanted."""
+    return environ.get(VERBOSITY) == VERBOSE
+
+
+def line_seconds() -> float:
+    """Return the seconds between lines of progress without a terminal."""
+    return _VERBOSE_LINE_SECONDS if is_verbose() else LINE_SECONDS
+
+
+def write_note(sentence: str) -> None:
+    """Write a message that only informs, and is neither a warning nor an error, unless output is quiet."""
+    if not is_quiet():
+        write_message(sentence)
 
 
 def write_message(sentence: str) -> None:
-    """Write a message to standard error, and to the log of a rank."""
+    """Write a warning or an error to standard error, and to the log of a rank."""
     line = f"cotswold: {printable(sentence)}"
     rank_log.append(line)
     put(line, sys.stderr)
@@ -59,6 +84,9 @@ class Progress(Protocol):
 def progress_bar(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Progress]:
     """Show the progress of a job of known size: a bar, or a line every few seconds and at the end."""
     stream = stream or sys.stderr
+    if is_quiet():
+        yield lambda done, total: None
+        return
     if not stream.isatty():
         yield _line_progress(what, unit, stream)
         return
@@ -96,6 +124,9 @@ class Stages(Protocol):
 def show_stages(stream: TextIO | None = None) -> Iterator[Stages]:
     """Show stages of unknown size: a changing line, or a line every few seconds if it is new."""
     stream = stream or sys.stderr
+    if is_quiet():
+        yield lambda doing, done: None
+        return
     if stream.isatty():
         from rich.console import Console
 
@@ -107,7 +138,7 @@ def show_stages(stream: TextIO | None = None) -> Iterator[Stages]:
     def line(doing: str, done: int) -> None:
         nonlocal last, said
         text = f"{doing} {done or ''}".rstrip()
-        if text != said and time.monotonic() - last >= LINE_SECONDS:
+        if text != said and time.monotonic() - last >= line_seconds():
             last, said = time.monotonic(), text
             put(text, stream)
 
@@ -120,7 +151,7 @@ def _line_progress(what: str, unit: str, stream: TextIO) -> Progress:
     def advance(done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= LINE_SECONDS or (done == total and now - started > 2):
+        if now - last >= line_seconds() or (done == total and now - started > 2):
             last = now
             rate = done / max(now - started, 1e-9)
             put(f"{what}: {done} of {total} {unit}, {rate:.0f}/s", stream)

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import TextIO
 
+from cotswold.ui import terminal
 from cotswold.ui.async_table import evaluator_lines, tables
 from cotswold.ui.describe import describe, figures, phase_name
 from cotswold.ui.event_summary import EventSummary
 from cotswold.ui.format import as_number, time_left
-from cotswold.ui.terminal import LINE_SECONDS, printable, redirect_to_null
+from cotswold.ui.terminal import printable, redirect_to_null
 
 _REFRESHES = 4
 """Refreshes per second; a table of replicas takes some milliseconds of a core that replicas also use."""
@@ -68,7 +69,7 @@ class TrainingDisplay:
                 self._rich.step(event, left)
                 return
             done = event.get("phase_step") == event.get("phase_steps")
-            if not done and time.monotonic() - self._last_line < LINE_SECONDS:
+            if not done and time.monotonic() - self._last_line < terminal.line_seconds():
                 return
             self._last_line = time.monotonic()
         if event["kind"] == "validation":
@@ -92,7 +93,7 @@ class TrainingDisplay:
     def _is_due(self) -> bool:
         """Return True if a validation is shown: always on a terminal, elsewhere one every few seconds."""
         now = time.monotonic()
-        if self._rich is None and now - self._last_validation < LINE_SECONDS:
+        if self._rich is None and now - self._last_validation < terminal.line_seconds():
             return False
         self._last_validation = now
         return True
@@ -103,7 +104,7 @@ class TrainingDisplay:
         figures = self._evaluation.figures(event)
         if self._rich:
             self._rich.evaluation(event, figures)
-        elif time.monotonic() - self._last_line >= LINE_SECONDS:
+        elif time.monotonic() - self._last_line >= terminal.line_seconds():
             self._last_line = time.monotonic()
             done, portions = as_number(event["portions_done"]), as_number(event["portions"])
             place = f"evaluation {event['evaluation']}: {done:.0f} of {portions:.0f} portions"

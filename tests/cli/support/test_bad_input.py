@@ -312,7 +312,7 @@ def test_too_many_open_files_are_told_with_the_limit(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("builtins.print", none_left)
     monkeypatch.setattr("cotswold.ui.terminal.put", lambda line, stream: stream.write(f"{line}\n"))
-    monkeypatch.setattr("cotswold.cli.main.raise_descriptor_limit", lambda: 64)
+    monkeypatch.setattr("cotswold.cli.support.failures.raise_descriptor_limit", lambda: 64)
     said = cotswold("recipe", "list")
     assert said.status == 1
     words = " ".join(said.error.split())

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from cyclopts import CycloptsError
 from PIL import Image
+from tests.cli.test_options_of_every_command import ALL
 from tests.support.cli.command import cotswold
 
 import cotswold as package
 from cotswold.cli import main as main_module
+from cotswold.cli.support.usage import sentence as sentence_of
 
 
 @pytest.mark.parametrize(
@@ -29,11 +33,13 @@ from cotswold.cli import main as main_module
         (["train", "demo", "--json"], "--json needs --dry-run; the events of a run are in its events.jsonl"),
         (["train", "demo", "--thread", "2"], "Unknown option: --thread. Did you mean --threads?"),
         (["train", "demo", "--set", "epochs=3"], "epochs is not a key; did you mean training.epochs?"),
-        (["evaluate"], "evaluate needs RUN, alone or as --run VALUE. See cotswold evaluate --help."),
+        (["evaluate"], "evaluate needs RUN, alone or as --run RUN. See cotswold evaluate --help."),
         (
             ["recipe", "show"],
-            "recipe show needs RECIPE, alone or as --recipe VALUE. See cotswold recipe show --help.",
+            "recipe show needs RECIPE, alone or as --recipe RECIPE. See cotswold recipe show --help.",
         ),
+        (["serve"], "serve needs --module MODULE. See cotswold serve --help."),
+        (["predict", "a", "b", "--top"], "predict needs a value after --top. See cotswold predict --help."),
         (["info", "demo", "one", "more"], "info does not take 'one more'; remove it."),
         (["info", ""], "the recipe's name is empty; give a file, or one of adam-cifar10, "),
         (["simulate", "", "demo"], "the cluster's name is empty; give a file, or one of adam2014,"),
@@ -60,6 +66,26 @@ def test_the_sentence_names_what_to_write_instead(
     said = cotswold(*words)
     assert said.status == 2
     assert sentence in said.error
+
+
+def advice(words: Sequence[str]) -> list[list[str]]:
+    """Return the ways to complete a command line that the parser's error gives; empty if it needs nothing."""
+    app = main_module.build(words[0])
+    try:
+        app.parse_args(words, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        said = sentence_of(error).partition(" needs ")[2].partition(". See cotswold ")[0]
+        return [way.split() for way in said.split(", alone or as ")]
+    return []
+
+
+@pytest.mark.parametrize("way", [0, -1], ids=["first way", "last way"])
+@pytest.mark.parametrize("command", ALL, ids=" ".join)
+def test_whoever_follows_the_advice_gets_a_command_that_parses(command: Sequence[str], way: int) -> None:
+    words, values = list(command), {"SHELL": "fish"}
+    while ways := advice(words):
+        assert len(words) < 12, "the advice does not help"
+        words += [values.get(word, word.lower()) for word in ways[way]]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +170,7 @@ def test_threads_of_a_command_that_wait_go_to_sleep(monkeypatch: pytest.MonkeyPa
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
         monkeypatch.delenv(name, raising=False)
     found: dict[str, str] = {}
-    monkeypatch.setattr(main_module, "_run", lambda words, debug: found.update(os.environ) or 0)
+    monkeypatch.setattr(main_module, "_run", lambda words: found.update(os.environ) or 0)
     with pytest.raises(SystemExit):
         main_module.main(["info", "demo"])
     assert found["GOMP_SPINCOUNT"] == "5000" and "GOMP_SPINCOUNT" not in os.environ

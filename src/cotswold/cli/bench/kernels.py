@@ -5,13 +5,13 @@ Knows: the arguments of the command, its table, where results go. Does not know:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from cotswold.cli.support.json_output import Json, print_json
 from cotswold.cli.support.tables import (
     command,
     create_result_folder,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cotswold.bench.measure import Document
 
 Flag = Annotated[bool, Parameter(negative=())]
-Json = Annotated[bool, Parameter(name="--json", negative=())]
 GroupNames = Annotated[list[str] | None, Parameter(negative=())]
 EXPLAINED_IMAGES = 96
 
@@ -107,7 +106,7 @@ def kernels(
         )
         return
     from cotswold.bench import measure_kernels
-    from cotswold.ui.terminal import write_message
+    from cotswold.ui.terminal import write_note
 
     create_result_folder(out)
     found = measure_kernels(
@@ -116,7 +115,7 @@ def kernels(
         match=match,
         quick=quick,
         command=command(),
-        say=write_message,
+        say=write_note,
         write=lambda so_far: write(so_far, "kernels", out),
     )
     write_result(found, "kernels", out, json_)
@@ -154,16 +153,16 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
     import torch
 
     from cotswold.bench.kernels.explain import backend, explained
-    from cotswold.ui.terminal import write_message
+    from cotswold.ui.terminal import write_note
 
     torch.set_num_threads(threads)
     about = backend()
     found = []
     for number, shape in enumerate(shapes, 1):
-        write_message(f"{number} of {len(shapes)}: {shape.name}")
+        write_note(f"{number} of {len(shapes)}: {shape.name}")
         found += explained(shape)
     if json_:
-        print(json.dumps({"backend": asdict(about), "products": [asdict(one) for one in found]}))
+        print_json("bench.explain", {"backend": asdict(about), "products": [asdict(one) for one in found]})
         return
     print(f"backend: {about.name}, because {about.reason}")
     print(f"processor: {about.processor}; vectors: {about.vector}")

@@ -11,10 +11,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cotswold.cli.bench.kernels import print_rows
+from cotswold.cli.support.json_output import Json
 from cotswold.cli.support.tables import command, create_result_folder, thread_counts, write, write_result
 
 Flag = Annotated[bool, Parameter(negative=())]
-Json = Annotated[bool, Parameter(name="--json", negative=())]
 GroupNames = Annotated[list[str] | None, Parameter(negative=())]
 
 
@@ -85,7 +85,7 @@ def server(
         Print JSON.
     """
     from cotswold.bench import measure_server
-    from cotswold.ui.terminal import write_message
+    from cotswold.ui.terminal import write_note
 
     counts = thread_counts(threads)
     create_result_folder(out)
@@ -98,7 +98,7 @@ def server(
         trace=trace,
         copies=numbers_of(copies),
         command=command(),
-        say=write_message,
+        say=write_note,
         write=lambda so_far: write(so_far, file, out),
     )
     write_result(found, file, out, json_)

@@ -5,18 +5,17 @@ Knows: the arguments of the commands, text tables. Does not know: how a cluster 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from cotswold.cli.cluster.tables import EVENTS, explaining, lines_of
+from cotswold.cli.support.json_output import Json, print_json
 
 if TYPE_CHECKING:
     from cotswold.replication.client.admin import AdminClient
 
-Json = Annotated[bool, Parameter(name="--json", negative=())]
 Flag = Annotated[bool, Parameter(negative=())]
 CONTROLLERS = "127.0.0.1:7400"
 
@@ -54,7 +53,7 @@ def status(
     """
     from cotswold.api.servers.cluster_admin import overview, to_plain_values
     from cotswold.errors import UserError
-    from cotswold.ui.screen import refresh
+    from cotswold.ui.screen import Screen, refresh
 
     _check_events(events)
     if watch and json_:
@@ -65,9 +64,9 @@ def status(
             return
         found = overview(operator)
         if json_:
-            print(json.dumps(to_plain_values(found)))
+            print_json("cluster.status", to_plain_values(found))
         else:
-            print(*lines_of(found, events), sep="\n")
+            print(*lines_of(found, events, Screen(None, Screen.of_terminal().columns)), sep="\n")
 
 
 def explain(
@@ -107,11 +106,14 @@ def explain(
     with operator_of(controllers, token_file) as operator:
         if bucket is None:
             names = sorted(operator.groups())
-            print(json.dumps(names) if json_ else "\n".join(names) or "the cluster has no run")
+            if json_:
+                print_json("cluster.buckets", {"buckets": names})
+            else:
+                print("\n".join(names) or "the cluster has no run")
             return
         found = explained(operator, bucket)
     if json_:
-        print(json.dumps(to_plain_values(found)))
+        print_json("cluster.explain", to_plain_values(found))
     else:
         print(*explaining(found, events), sep="\n")
 
@@ -158,7 +160,7 @@ def drain(
     """
     from cotswold.errors import UserError
     from cotswold.phrases import counted
-    from cotswold.ui.terminal import show_stages, write_message
+    from cotswold.ui.terminal import show_stages, write_message, write_note
 
     if within <= 0:
         raise UserError(f"--within must be above 0 seconds, got {within:g}")
@@ -166,10 +168,10 @@ def drain(
         raise UserError("--lost and --back exclude each other: a lost server does not return")
     with operator_of(controllers, token_file) as operator:
         if lost:
-            write_message(f"{operator.declare_lost(server)} is declared lost")
+            write_note(f"{operator.declare_lost(server)} is declared lost")
             return 0
         if back:
-            write_message(
+            write_note(
                 f"{operator.undrain(server)} is back in service: it receives copies once its process runs"
             )
             return 0
@@ -181,7 +183,7 @@ def drain(
     if left:
         write_message(f"{server} still has {counted(left, 'copy')} after {within:g} s: {why}")
         return 1
-    write_message(
+    write_note(
         f"{server} has no copies left: its host ends its process, and does not restart it until "
         f"`cotswold cluster drain {server} --back`"
     )
@@ -214,12 +216,12 @@ def remove(
         COTSWOLD_TOKEN.
     """
     from cotswold.api.servers.cluster_admin import run_meant
-    from cotswold.ui.terminal import write_message
+    from cotswold.ui.terminal import write_note
 
     with operator_of(controllers, token_file) as operator:
         meant = run_meant(operator, run)
         operator.remove(meant)
-    write_message(f"deleted {meant} from the cluster")
+    write_note(f"deleted {meant} from the cluster")
 
 
 def _check_events(events: int) -> None:

@@ -227,12 +227,12 @@ def _serve(settings: HostSettings, tokens: Token | KeyringFile) -> int:
     from cotswold.api.servers.cluster_host import serve_host
     from cotswold.api.signals import graceful_exit
     from cotswold.run import Stop
-    from cotswold.ui.terminal import write_message
+    from cotswold.ui.terminal import write_message, write_note
 
     stop = Stop()
     with graceful_exit(stop, _STOPPING, _LEFT):
         serve_host(settings, tokens, stop, write_message)
-    write_message("ended")
+    write_note("ended")
     return 0
 
 

@@ -35,13 +35,15 @@ _SERVER_HEADS = (
     *("server", "host", "process", "state", "heartbeat", "leads", "copies", "lag"),
     *("not on disk", "window", "refused"),
 )
+_OMITTED_FIRST = ("refused", "process", "not on disk", "window", "host", "lag", "leads")
+"""Columns of servers that a narrow screen leaves out, in this order."""
 _ABSENT_STATES = "ended", "gone", "drained"
 """States of servers that have no process, or are silent."""
 
 
 def lines_of(found: Overview, events: int = EVENTS, screen: Screen | None = None) -> list[str]:
     """Return a cluster's lines, with the last ``events``, or with those that fit on a ``screen``."""
-    lines = list(_lines(found))
+    lines = list(_lines(found, None if screen is None else screen.columns))
     said = list(_events(found.status.events, events))
     if screen is not None:
         fitting = screen.fit(said[::-1], screen.rows_of([*lines, ""]))
@@ -49,7 +51,7 @@ def lines_of(found: Overview, events: int = EVENTS, screen: Screen | None = None
     return [*lines, "", *said] if said else lines
 
 
-def _lines(found: Overview) -> Iterator[str]:
+def _lines(found: Overview, columns: int | None) -> Iterator[str]:
     looked = found.status
     word = "copy" if looked.replication_factor == 1 else "copies"
     copies = f"{looked.replication_factor} {word} of each bucket, {looked.least} at least"
@@ -62,7 +64,7 @@ def _lines(found: Overview) -> Iterator[str]:
     shown = [each for each in looked.servers if each not in idle]
     if shown:
         rows = [_server(each, found.reports.get(each.name)) for each in shown]
-        yield from table(_SERVER_HEADS, rows)
+        yield from fitting_table(_SERVER_HEADS, rows, columns)
     else:
         yield "no server is running" + ("" if idle else " yet")
     if ended := [each.name for each in idle if each.state == "ended"]:
@@ -184,6 +186,23 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[place]) for row in whole) for place in range(len(heads))]
     wide = [[each.ljust(width) for each, width in zip(row, widths, strict=True)] for row in whole]
     return ["  ".join(row).rstrip() for row in wide]
+
+
+def fitting_table(heads: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None) -> list[str]:
+    """Align rows below their heads, without the least important columns if they are wider than a screen.
+
+    A line names the columns that are left out. None means no limit.
+    """
+    lines, left_out = table(heads, rows), list[str]()
+    for name in _OMITTED_FIRST:
+        if columns is None or max(map(len, lines)) <= columns:
+            break
+        left_out.append(name)
+        kept = [place for place, head in enumerate(heads) if head not in left_out]
+        lines = table([heads[place] for place in kept], [[row[place] for place in kept] for row in rows])
+    if left_out:
+        lines.append(f"left out for {columns} columns: {', '.join(left_out)}; --json has all")
+    return lines
 
 
 def _time_ago(seconds: float) -> str:

@@ -5,9 +5,9 @@ Knows: the layout of a prediction. Does not know: how it is computed, the argume
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
+from cotswold.cli.support.json_output import print_json
 from cotswold.cli.support.tables import table
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def show(predicted: PredictedEvaluations, json_: bool) -> None:
     cluster, recipe, found = predicted.cluster, predicted.recipe, predicted.evaluations
     if json_:
         said = {"recipe": recipe.name, "samples": predicted.samples, "outputs": predicted.outputs}
-        print(json.dumps({**said, "evaluations": [each.as_dict() for each in found]}, indent=1))
+        print_json("simulate", {**said, "evaluations": [each.as_dict() for each in found]})
         return
     words = f"{recipe.name}, batch, {predicted.samples:,} samples, {predicted.outputs:,} outputs"
     table(f"{words}, on {cluster.name}: one evaluation", [_row(each) for each in found])

@@ -13,6 +13,9 @@ Row = Mapping[str, object]
 
 _NAMES = {
     "samples_are": "samples are",
+    "steps_of_stacks": "steps of each stack",
+    "available_bytes": "available memory",
+    "times_are": "times are",
     "workers_are": "processes are",
     "evaluations_expected": "evaluations expected",
     "server_bytes": "parameters on servers",

@@ -5,8 +5,7 @@ Knows: the wording. Does not know: how a store is read.
 
 from __future__ import annotations
 
-import json
-
+from cotswold.cli.support.json_output import print_json
 from cotswold.ui.terminal import printable
 
 
@@ -18,7 +17,7 @@ def show_store(path: str, as_json: bool) -> None:
     store = Store(path)
     said = store.describe()
     if as_json:
-        print(json.dumps({"path": path, **said}, indent=1))
+        print_json("info.store", {"path": path, **said})
         return
     print(f"{path}: a store of {samples_noun(store.kind)}")
     for name, value in said.items():

@@ -1,4 +1,4 @@
-"""Helpers of the `bench` commands: tables, result files, arguments.
+"""Tables that fit the terminal; result files and arguments of the `bench` commands.
 
 Knows: rich, JSON, where results go. Does not know: the measurements.
 """
@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cotswold.cli.support.json_output import print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from cotswold.bench.measure import Document
-
-WIDE = 180
-"""Width of a table that is not printed on a terminal, in columns."""
 
 
 def command() -> str:
@@ -30,7 +30,7 @@ def write_result(found: Document, name: str, out: Path | None, json_: bool) -> N
     """Write the result to a directory, and print it as JSON if requested."""
     write(found, name, out)
     if json_:
-        print(json.dumps(found))
+        print_json(f"bench.{name}", found)
 
 
 def write(found: Document, name: str, out: Path | None) -> None:
@@ -60,14 +60,11 @@ def create_result_folder(out: Path | None) -> None:
 
 
 def table(title: str, rows: Sequence[Mapping[str, object]], *, sections: str | None = None) -> None:
-    """Print rows under the names of their cells; a line separates rows where the cell ``sections`` changes.
-
-    If a terminal is too narrow, rows become columns, as many at a time as fit.
-    """
+    """Print rows under the names of their cells, with a line where the cell ``sections`` changes."""
     from rich.console import Console
     from rich.table import Table
 
-    console, drawn = Console(), Table(title=title, title_justify="left")
+    drawn = Table()
     headings = [heading.replace("_", " ") for heading in rows[0]]
     cells = [[f"{one:,}" if isinstance(one, int) else str(one) for one in row.values()] for row in rows]
     for heading in headings:
@@ -75,25 +72,36 @@ def table(title: str, rows: Sequence[Mapping[str, object]], *, sections: str | N
     for row, texts, following in zip(rows, cells, [*rows[1:], None], strict=True):
         last = sections is not None and following is not None and row[sections] != following[sections]
         drawn.add_row(*texts, end_section=last)
-    if not console.is_terminal:
-        Console(width=WIDE).print(drawn)
-        return
+    print(textwrap.fill(title, Console().width))
+    print_fitting(drawn, headings, cells)
+
+
+def print_fitting(drawn: Table, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Print a table that is ``drawn`` with a row for each of ``cells``.
+
+    If it is too wide, rows become columns, as many at a time as fit, so that no cell is cut. The width is
+    that of the terminal; without one COLUMNS, or 80.
+    """
+    from rich.console import Console
+
+    console = Console(emoji=False)
     if _width(drawn) <= console.width:
         console.print(drawn)
         return
+    cells = list(cells)
     while cells:
         count = len(cells)
-        while count > 1 and _width(_transposed_table(title, headings, cells[:count])) > console.width:
+        while count > 1 and _width(_transposed_table(headings, cells[:count])) > console.width:
             count -= 1
-        console.print(_transposed_table(title, headings, cells[:count]))
+        console.print(_transposed_table(headings, cells[:count]))
         cells = cells[count:]
 
 
-def _transposed_table(title: str, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
+def _transposed_table(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
     """Return a transposed table: every row becomes a column, after a column of names."""
     from rich.table import Table
 
-    drawn = Table(title=title, title_justify="left", show_header=False)
+    drawn = Table(show_header=False)
     drawn.add_column(justify="left")
     for _ in cells:
         drawn.add_column(justify="right")

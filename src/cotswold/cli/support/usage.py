@@ -1,4 +1,4 @@
-"""Error messages for invalid arguments.
+"""Usage lines, and error messages for invalid arguments.
 
 Knows: the errors of the parser, recipes' fields. Does not know: what any command does.
 """
@@ -6,9 +6,14 @@ Knows: the errors of the parser, recipes' fields. Does not know: what any comman
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from cyclopts import CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
+
+if TYPE_CHECKING:
+    from cyclopts import Argument
 
 _LONG_LINE = 160
 
@@ -53,13 +58,66 @@ def _indent(line: str) -> int:
 def _mistake(error: CycloptsError, command: str) -> str:
     match error:
         case MissingArgumentError() if error.argument is not None and error.argument.required:
-            option = error.argument.name
-            return f"{command} needs {option.lstrip('-').upper()}, alone or as {option} VALUE."
+            return f"{command} needs {_advice(error.argument)}."
+        case MissingArgumentError() if error.argument is not None:
+            return f"{command} needs a value after {_given_option(error)}."
         case UnusedCliTokensError() if error.unused_tokens:
             return f"{command} does not take {' '.join(error.unused_tokens)!r}; remove it."
         case UnknownOptionError():
             return _unknown(error, command)
     return str(error)
+
+
+def _advice(argument: Argument) -> str:
+    """Return the ways to write a required argument."""
+    option, word = argument.name, _word(argument)
+    if not _is_positional(argument):
+        return f"{option} {word}"
+    return f"{word}, alone or as {option} {word}" if option.startswith("-") else word
+
+
+def _given_option(error: MissingArgumentError) -> str:
+    """Return the option as typed; the argument's name if the parser does not say."""
+    assert error.argument is not None, "checked by the caller"
+    typed = [each.keyword for each in error.argument.tokens if each.keyword]
+    return typed[-1] if typed else error.argument.name
+
+
+def set_usages(app: App, names: Sequence[str]) -> None:
+    """Set the usage lines of a command and of the commands below it, with every positional argument."""
+    flags = {*app.help_flags, *app.version_flags}
+    below = [name for name in app if name not in flags]
+    app.usage = f"Usage: {_usage(app, names, bool(below))}"
+    for name in below:
+        set_usages(app[name], (*names, name))
+
+
+def _usage(app: App, names: Sequence[str], has_commands: bool) -> str:
+    """Return the usage of a command: required options, then positional arguments."""
+    shown = [] if app.default_command is None else app.assemble_argument_collection(parse_docstring=False)
+    positional = [_bracketed(each) for each in shown if each.show and _is_positional(each)]
+    named = [each for each in shown if each.required and not _is_positional(each)]
+    required = [f"{each.name} {_word(each)}" for each in named]
+    command = [] if not has_commands else ["[COMMAND]" if app.default_command is not None else "COMMAND"]
+    return " ".join([*names, *command, *required, "[OPTIONS]", *positional])
+
+
+def _bracketed(argument: Argument) -> str:
+    """Return the word of a positional argument: dots if it may be given again, brackets if it is optional."""
+    repeated = argument.field_info.kind is argument.field_info.VAR_POSITIONAL
+    word = f"{_word(argument)}{'...' if repeated else ''}"
+    return word if argument.required else f"[{word}]"
+
+
+def _is_positional(argument: Argument) -> bool:
+    """True if an argument may be given without its option."""
+    field = argument.field_info
+    return field.kind in (field.POSITIONAL_ONLY, field.POSITIONAL_OR_KEYWORD, field.VAR_POSITIONAL)
+
+
+def _word(argument: Argument) -> str:
+    """Return the word for an argument's value, such as TOKEN_FILE."""
+    return argument.name.lstrip("-").replace("-", "_").upper()
 
 
 def _unknown(error: UnknownOptionError, command: str) -> str:

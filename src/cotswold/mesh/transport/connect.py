@@ -144,6 +144,11 @@ def _gather_fields(gather: Gather, *fields: bytes) -> list[tuple[bytes, bytes, b
     return found
 
 
+def has_shared_memory() -> bool:
+    """True if ranks of this host exchange messages through shared memory."""
+    return bool(_this_host())
+
+
 def _this_host() -> bytes:
     """Identity of the host: processes with equal identities can map each other's memory.
 
