@@ -1,0 +1,1 @@
+"""Tutorial pages, read and run as a reader would."""
