@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -48,6 +49,7 @@ class Reader:
         """Do every step of a page, in order; fail if a command fails or an output differs."""
         wanted = list(steps(page))
         numbers = sorted(set(_PORT.findall(page.read_text(encoding="utf-8"))))
+        self._write_programs()
         with ExitStack() as held:
             held.callback(self._close)
             ports = dict(zip(numbers, held.enter_context(free_ports(len(numbers))), strict=True))
@@ -101,21 +103,27 @@ class Reader:
     def _output_of(self, name: str) -> Path:
         return self.folder.parent / f"{self.folder.name}-{name}.txt"
 
-    def _environment(self) -> Mapping[str, str]:
-        """Return variables with which commands of a page are those of this interpreter."""
-        programs = self.folder.parent / f"{self.folder.name}-bin"
-        programs.mkdir(exist_ok=True)
+    @property
+    def _programs(self) -> Path:
+        return self.folder.parent / f"{self.folder.name}-bin"
+
+    def _write_programs(self) -> None:
+        """Write the commands of a page as programs of this interpreter."""
+        self._programs.mkdir()
         for name, words in _PROGRAMS.items():
-            file = programs / name
-            file.write_text(f'#!/bin/sh\nexec {sys.executable} {words}"$@"\n')
+            file = self._programs / name
+            file.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words}"$@"\n')
             file.chmod(0o700)
+
+    def _environment(self) -> Mapping[str, str]:
+        """Return variables with which programs of a page import what this process does."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("COTSWOLD_")}
         paths = os.pathsep.join(str(Path(each).absolute()) for each in sys.path if each)
         return {
             **kept,
             "COTSWOLD_CACHE": os.environ["COTSWOLD_CACHE"],
             "OMP_NUM_THREADS": "1",
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": paths,
         }
 

@@ -38,12 +38,13 @@ class Terminal:
                 start_new_session=True,
             )
         self._typed = 0
-        self._write("set -m\n")  # the command in the foreground has a process group, as in a terminal
+        # as in a terminal, a command in the foreground has a process group, and its SIGINT does not end the shell
+        self._write("set -m\ntrap : INT\n")
 
     def type(self, command: str) -> None:
         """Start a command."""
         self._typed += 1
-        self._write(f"{{ {command}\n}} </dev/null; echo; echo '{_MARK}' $?\n")
+        self._write(f"{{ {command}\n}} </dev/null; _status=$?; echo; echo '{_MARK}' $_status\n")
 
     def wait(self, seconds: float = SECONDS) -> int:
         """Wait for the end of the last command, and return its exit status."""
@@ -66,8 +67,11 @@ class Terminal:
 
     def interrupt(self) -> None:
         """Send SIGINT to the command in the foreground, as Ctrl-C does."""
-        _, command, *_ = process_tree(self._shell.pid)
-        os.killpg(os.getpgid(command), signal.SIGINT)
+        deadline = time.monotonic() + SECONDS
+        while len(family := process_tree(self._shell.pid)) == 1:  # the command has just been typed
+            assert not self.is_idle and time.monotonic() < deadline, f"no command runs:\n{self.output}"
+            time.sleep(_PAUSE)
+        os.killpg(os.getpgid(family[1]), signal.SIGINT)
 
     @property
     def is_idle(self) -> bool:
