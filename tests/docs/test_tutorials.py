@@ -31,7 +31,19 @@ TITLES = {
 """Pages in the order of the menu, and their headings."""
 ELSEWHERE = {"three-machines", "partitioned-unet", "data-servers-ddp"}
 """Pages with commands for several machines."""
-PROGRAMS = {"cd", "chmod", "cotswold", "export", "head", "kill", "openssl", "pip", "python", "scp", "torchrun"}
+PROGRAMS = {
+    "cd",
+    "chmod",
+    "cotswold",
+    "export",
+    "head",
+    "kill",
+    "openssl",
+    "pip",
+    "python",
+    "scp",
+    "torchrun",
+}
 """First words of commands; a loop of the shell begins with ``until``."""
 
 pages = pytest.mark.parametrize("name", TITLES)

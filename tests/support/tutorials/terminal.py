@@ -68,10 +68,10 @@ class Terminal:
     def interrupt(self) -> None:
         """Send SIGINT to the command in the foreground, as Ctrl-C does."""
         deadline = time.monotonic() + SECONDS
-        while len(family := process_tree(self._shell.pid)) == 1:  # the command has just been typed
+        while (group := self._foreground()) is None:  # the command has just been typed
             assert not self.is_idle and time.monotonic() < deadline, f"no command runs:\n{self.output}"
             time.sleep(_PAUSE)
-        os.killpg(os.getpgid(family[1]), signal.SIGINT)
+        os.killpg(group, signal.SIGINT)
 
     @property
     def is_idle(self) -> bool:
@@ -92,6 +92,14 @@ class Terminal:
         with suppress(BrokenPipeError):
             self._shell.stdin.close()
         self._shell.wait()
+
+    def _foreground(self) -> int | None:
+        """Return the process group of the command; None before it has one."""
+        _, *commands = process_tree(self._shell.pid)
+        with suppress(ProcessLookupError):
+            if commands and (group := os.getpgid(commands[0])) != self._shell.pid:
+                return group
+        return None
 
     def _raw(self) -> str:
         return self._file.read_text(encoding="utf-8", errors="replace")
