@@ -1,4 +1,4 @@
-"""A reader who does all that a tutorial says, in a folder, and looks whether the outputs are those of the page.
+"""A reader who does what a tutorial says, in a folder, and compares the outputs with those of the page.
 
 Knows: the steps of a page, the reader's folder and terminals. Does not know: what a page teaches.
 """

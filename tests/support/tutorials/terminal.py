@@ -38,13 +38,14 @@ class Terminal:
                 start_new_session=True,
             )
         self._typed = 0
-        # as in a terminal, a command in the foreground has a process group, and its SIGINT does not end the shell
+        # as in a terminal, the command has a process group, and its SIGINT does not end the shell
         self._write("set -m\ntrap : INT\n")
 
     def type(self, command: str) -> None:
         """Start a command."""
         self._typed += 1
-        self._write(f"{{ {command}\n}} </dev/null; _status=$?; echo; echo '{_MARK}' $_status\n")
+        # the shell leaves out the rest of a line whose command ends by SIGINT
+        self._write(f"{{ {command}\n}} </dev/null\n_status=$?\necho; echo '{_MARK}' $_status\n")
 
     def wait(self, seconds: float = SECONDS) -> int:
         """Wait for the end of the last command, and return its exit status."""
