@@ -59,6 +59,13 @@ def test_a_killed_command_is_expected_where_the_page_shows_it(tmp_path: Path) ->
         follow(killed, tmp_path / "again")
 
 
+def test_a_command_may_show_lines_before_it_is_killed_but_its_successor_must_succeed(tmp_path: Path) -> None:
+    text = "```sh\nbash -c 'echo alive; kill -9 $$'\n```\n\n```text\nalive\n```\n\nThen:\n\n```text\nKilled\n```\n\n"
+    follow(f"{text}```sh\ntrue\ntrue\n```\n", tmp_path)
+    with pytest.raises(AssertionError, match="exit status 137"):
+        follow(f"{text}```sh\n(exit 137)\n```\n", tmp_path / "again")
+
+
 def test_commands_of_other_hosts_and_installations_are_not_run(tmp_path: Path) -> None:
     follow("Type:\n\n```sh\npip install nothing-at-all\n```\n\nOn host2:\n\n```sh\nfalse\n```\n", tmp_path)
 

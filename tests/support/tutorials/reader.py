@@ -35,11 +35,9 @@ class Reader:
 
     Args:
         folder: Empty; files of the page and their results.
-        change: The page's text to the text that is run, such as fewer epochs.
     """
 
     folder: Path
-    change: Callable[[str], str] = lambda text: text
     terminals: dict[str, Terminal] = field(default_factory=dict)
     """Terminals by their ordinal number."""
     _seen: dict[str, int] = field(default_factory=dict)
@@ -83,22 +81,20 @@ class Reader:
 
     def _type(self, name: str, commands: list[str], later: list[Step]) -> None:
         if name not in self.terminals:
-            output = self._output_of(name)
-            self.terminals[name] = Terminal(self.folder, self._environment(), output)
+            self.terminals[name] = Terminal(self.folder, self._environment(), self._output_of(name))
         self._finish(name)
         self._seen[name] = len(self.terminals[name].output)
         for command in commands:
             self._finish(name)
+            self._allowed[name] = {0}
             self.terminals[name].type(command)
-        seen = next((each for each in later if isinstance(each, See) and each.terminal == name), None)
-        is_killed = seen is not None and "Killed" in seen.text.splitlines()
-        self._allowed[name] = {_KILLED} if is_killed else {0}
+        if "Killed" in _shown_later(name, later):
+            self._allowed[name] = {_KILLED}
 
     def _finish(self, name: str) -> None:
         """Wait for the command of a terminal, and fail if its exit status is not that of the page."""
         status = self.terminals[name].wait()
         assert status in self._allowed.get(name, {0}), f"exit status {status}:\n{self.terminals[name].output}"
-        self._allowed[name] = {status}
 
     def _output_of(self, name: str) -> Path:
         return self.folder.parent / f"{self.folder.name}-{name}.txt"
@@ -128,8 +124,19 @@ class Reader:
         }
 
     def _adapt(self, text: str, ports: Mapping[str, int]) -> str:
-        return _PORT.sub(lambda found: str(ports[found[0]]), self.change(text))
+        return _PORT.sub(lambda found: str(ports[found[0]]), text)
 
     def _close(self) -> None:
         for terminal in self.terminals.values():
             terminal.close()
+
+
+def _shown_later(terminal: str, later: list[Step]) -> list[str]:
+    """Return the lines that a terminal shows before its next command."""
+    lines: list[str] = []
+    for step in later:
+        if isinstance(step, Type) and step.terminal == terminal:
+            break
+        if isinstance(step, See) and step.terminal == terminal:
+            lines += step.text.splitlines()
+    return lines
