@@ -60,7 +60,8 @@ def test_a_killed_command_is_expected_where_the_page_shows_it(tmp_path: Path) ->
 
 
 def test_a_command_may_show_lines_before_it_is_killed_but_its_successor_must_succeed(tmp_path: Path) -> None:
-    text = "```sh\nbash -c 'echo alive; kill -9 $$'\n```\n\n```text\nalive\n```\n\nThen:\n\n```text\nKilled\n```\n\n"
+    text = "```sh\nbash -c 'echo alive; kill -9 $$'\n```\n\n```text\nalive\n```\n\n"
+    text += "Then:\n\n```text\nKilled\n```\n\n"
     follow(f"{text}```sh\ntrue\ntrue\n```\n", tmp_path)
     with pytest.raises(AssertionError, match="exit status 137"):
         follow(f"{text}```sh\n(exit 137)\n```\n", tmp_path / "again")
