@@ -81,7 +81,7 @@ constraints: $(VENV)/.dev
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check
-	$(BIN)/ruff format --check src tests benchmarks examples docs/generator
+	$(BIN)/ruff format --check src tests benchmarks examples docs/generator docs/figures
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
