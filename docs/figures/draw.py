@@ -3,7 +3,7 @@
 Knows: SVG, the processes and their messages, lines of `tests/chaos/transcripts/failover.txt`. Does not know:
 the code that sends the messages.
 
-Each drawing has its own background and a second set of colours for dark schemes, so it is readable on any page.
+Each drawing has its own background, and a second set of colours for dark schemes.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Drawing:
             f"<style>{_STYLE}</style>",
             '<marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7"'
             ' orient="auto-start-reverse"><path class="head" d="M0 0 10 5 0 10z"/></marker>',
-            f'<rect class="panel" x="0.5" y="0.5" width="{self.width - 1}" height="{self.height - 1}" rx="8"/>',
+            f'<rect class="panel" x="1" y="1" width="{self.width - 2}" height="{self.height - 2}" rx="8"/>',
             *self._parts,
             "</svg>",
         ]
@@ -104,9 +104,9 @@ def processes() -> str:
         960,
         650,
         "Processes of a run, and their messages",
-        "In the middle: the processes that compute. Above them: the command that starts and coordinates them, "
-        "the run directory and monitoring. On the left: data servers, which send samples. On the right: "
-        "parameter servers with copies, their controllers and the metadata store.",
+        "In the middle: the processes that compute. Above them: the command that starts and coordinates "
+        "them, the run directory and monitoring. On the left: data servers, which send samples. On the "
+        "right: parameter servers with copies, their controllers and the metadata store.",
     )
     it.box(
         345,
@@ -177,7 +177,8 @@ def processes() -> str:
     it.text(
         480,
         616,
-        "A run uses the parts that its strategy needs. Each part may be one process of this machine, or many on several hosts.",
+        "A run uses the parts that its strategy needs. "
+        "Each part may be one process of this machine, or many on several hosts.",
         "small middle",
     )
     return it.svg()
@@ -234,9 +235,9 @@ def failover(transcript: str) -> str:
         960,
         top + gap * len(rows) + 40,
         "A failover, message by message",
-        "A replica pushes an update to the primary a. The primary sends the change to the secondaries b and c "
-        "and is killed. The controller fences b and c, makes b the primary of term 2, and the replica pushes "
-        "the same update to b, which replies that it is applied once.",
+        "A replica pushes an update to the primary a. The primary sends the change to the secondaries b and "
+        "c and is killed. The controller fences b and c, makes b the primary of term 2, and the replica "
+        "pushes the same update to b, which replies that it is applied once.",
     )
     bottom = top + gap * len(rows)
     kill = next((number for number, row in enumerate(rows) if row.words == "is killed"), len(rows))
