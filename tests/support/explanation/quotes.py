@@ -152,7 +152,7 @@ COMPARISON = [
     _comparison("| {} by data servers; {}; {}; {} |", "data-servers", lambda d: fed(d, "mnist")),
     _comparison("| {} by data servers; {}; {}; {} |", "data-servers", lambda d: fed(d, "caltech")),
     _comparison(
-        "three copies | {} times the samples per second; each sample once",
+        "three copies | {} times the samples per second, because replicas push less often",
         "fault-training",
         lambda d: rounded([fires(d)[0] / fires(d)[1]], 2),
     ),
@@ -264,7 +264,7 @@ LIMITS = [
         lambda d: [sum(e["is_right"] for e in d["errors"]), NUMBERS[sum(r["is_right"] for r in d["runs"])]],
     ),
     _limits(
-        "{} passed in their {} s, {} failed",
+        "and {} tests marked `cuda` in {} s, of which {} failed",
         "device-h100",
         lambda d: [
             *(word for word in d["tests"][0]["summary"].split() if word.isdigit()),
@@ -288,7 +288,7 @@ LIMITS = [
         CODE,
         lambda _: [Cluster().heartbeat_timeout, ControllerSettings().lease_seconds],
     ),
-    _limits("its clock runs more than {:g} % fast or slow", CODE, lambda _: [100 * DRIFT]),
+    _limits("the clock of a host runs more than {:g} % fast or slow", CODE, lambda _: [100 * DRIFT]),
 ]
 
 STALENESS = [
