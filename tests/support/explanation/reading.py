@@ -37,7 +37,7 @@ def by(rows: Iterable[Any], **wanted: object) -> Any:
 
 
 def rounded(values: Iterable[float], digits: int) -> list[str]:
-    """Return numbers with so many digits after the point."""
+    """Return numbers with this number of digits after the point."""
     return [f"{value:.{digits}f}" for value in values]
 
 
