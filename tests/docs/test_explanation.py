@@ -133,11 +133,12 @@ def test_lines_are_short(page: Path) -> None:
 
 
 def test_what_others_lack_has_an_address_and_a_test() -> None:
-    rows = section(read("comparison"), read("comparison").index("## What others lack")).splitlines()
-    table = [row.strip("|").split(" | ") for row in rows if row.startswith("| **")]
-    assert len(table) == 6
-    for row in table:
-        assert re.search(r"\]\(https://", row[1]) and "`tests/" in row[3], row[0]
+    text = read("comparison")
+    lines = section(text, text.index("## What others lack") + 1).splitlines()
+    rows = [line for line in lines if re.match(r"\| \d\. \*\*", line)]
+    evidence = [line for line in lines if re.match(r"\d\. `tests/", line)]
+    assert len(rows) == len(evidence) == 6
+    assert all("](https://" in row.split(" | ")[1] for row in rows)
 
 
 @pytest.mark.parametrize("name", ["processes.svg", "failover.svg"])
