@@ -11,12 +11,20 @@ from pathlib import Path
 import pytest
 from docs.figures import draw
 from tests.docs import test_names as names
-from tests.support.explanation.quotes import QUOTES, Quote
+from tests.support.explanation import comparison, limits, papers, servers
+from tests.support.explanation.quote import Quote
 from tests.support.explanation.reading import RESULTS, processor
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "explanation").glob("*.md"))
 LINE_LENGTH = 128
+QUOTES = [
+    *comparison.COMPARISON,
+    *limits.LIMITS,
+    *servers.STALENESS,
+    *servers.SERVERS,
+    *papers.PAPERS,
+]
 MEASURED = re.compile(r"(?<![\w.,/-])(?:\d+(?:,\d{3})+|\d+\.\d+)(?![\w/]|[.,]\d)|(?<![\w.,])\d+ %")
 """A figure with a point, with thousands, or in percent."""
 NOT_MEASURED = {

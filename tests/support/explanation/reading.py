@@ -134,6 +134,21 @@ def copies(data: Any, kilobytes: str, number: int, against: str) -> str:
     return f"{median(row, f'{against}: processor time'):.2f}"
 
 
+def copy_costs(data: Any, kilobytes: str) -> list[str]:
+    """Return processor time of one copy compared with none, and of three compared with one."""
+    return [copies(data, kilobytes, 1, "no copies"), copies(data, kilobytes, 3, "1 copy")]
+
+
+def persisted(data: Any, copies: str) -> list[str]:
+    """Return the speed with disks, compared with that without, for a number of copies."""
+    return rounded([data["summary"][copies]["ratio"]["median"]], 2)
+
+
+def killed(data: Any, way: str) -> list[str]:
+    """Return evaluations per second while workers are killed, compared with those without kills."""
+    return rounded([data["cases"][f"killed, {way}"]["ratio"]], 2)
+
+
 def links(data: Any, way: str) -> str:
     """Return pushes with three copies over slow links, compared with one copy."""
     row = next(row for row in data["rows"] if row["operation"] == f"pushes, 3 copies by {way}")
@@ -150,9 +165,9 @@ def stale(data: Any, replicas: int) -> list[str]:
     return rounded((100 * row["test"] for row in data["summary"]["rows"] if row["replicas"] == replicas), 1)
 
 
-def staleness(data: Any, replicas: int) -> str:
+def staleness(data: Any, replicas: int) -> list[str]:
     """Return the mean staleness with a number of replicas, by SGD."""
-    return f"{by(data['summary']['rows'], replicas=replicas, rule='sgd')['staleness']:.1f}"
+    return rounded([by(data["summary"]["rows"], replicas=replicas, rule="sgd")["staleness"]], 1)
 
 
 def adam(data: Any, replicas: int) -> list[str]:
