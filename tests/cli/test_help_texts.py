@@ -1,4 +1,4 @@
-"""Help, overviews and the README: every command that users are told to type exists."""
+"""Help and overviews: every command that users are told to type exists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.support.cli.command import cotswold
 
 from cotswold.cli.main import COMMANDS, build
 
-README = Path(__file__).parents[2] / "README.md"
 LEAVES = [
     *([name] for name in COMMANDS if name not in ("recipe", "data", "bench", "cluster")),
     *(["recipe", name] for name in ("list", "show", "explain")),
@@ -31,7 +30,7 @@ LEAVES = [
 
 
 def examples(text: str) -> list[str]:
-    """Return the commands in a help text or a README, with continued lines joined."""
+    """Return the commands in a help text or a page, with continued lines joined."""
     lines = [line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines()]
     return [line for line in lines if re.match(r"(Example: )?cotswold [a-z]+ .*", line)]
 
@@ -112,14 +111,7 @@ def test_the_version_is_printed() -> None:
     assert cotswold("--version").out.strip() == __version__
 
 
-def test_the_commands_of_the_readme_parse() -> None:
-    found = examples(README.read_text())
-    assert found
-    for line in found:
-        parses(line)
-
-
-def test_a_word_that_the_readme_does_not_have_would_be_noticed() -> None:
+def test_an_option_that_does_not_exist_would_be_noticed() -> None:
     with pytest.raises(Exception, match="rum"):
         parses("cotswold train mine.toml --rum runs/mine   # a slip")
 
