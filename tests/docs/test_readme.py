@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.cli.test_help_texts import parses
+from tests.warm import PYTHON
 
 import cotswold
 
@@ -35,7 +36,7 @@ def test_the_program_finishes_without_the_worker_that_it_kills(tmp_path: Path) -
     (tmp_path / "program.py").write_text(program)
     paths = os.pathsep.join(str(Path(each).absolute()) for each in sys.path if each)
     done = subprocess.run(
-        [sys.executable, "program.py"],
+        [*PYTHON, "program.py"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
