@@ -78,7 +78,7 @@ def test_a_job_is_queued_again_unless_it_finished_or_has_a_mistake(
     assert found == (code, "requeue 77\n" if is_requeued else "")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(("script", "tasks"), [(ONE_NODE, 1), (SEVERAL_NODES, 2)])
 def test_tasks_of_a_step_train_on_a_grid(script: str, tasks: int, tmp_path: Path) -> None:
     draw(tmp_path / "photographs", 24, level=True)
