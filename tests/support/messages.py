@@ -32,7 +32,9 @@ def occurs(message: str) -> bool:
     """
     parts = [part.strip(" ;:,.") for part in message.split(VALUE)]
     if max(map(len, parts)) < _CONSTANT_LEAST:
-        raise ValueError(f"{message!r} has no constant part of {_CONSTANT_LEAST} characters; quote more of it")
+        raise ValueError(
+            f"{message!r} has no constant part of {_CONSTANT_LEAST} characters; quote more of it"
+        )
     pattern = re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
     return any(pattern.search(text) for text in texts())
 
@@ -49,6 +51,8 @@ def _texts(path: Path) -> Iterator[str]:
         if id(node) in skipped:
             continue
         if isinstance(node, ast.JoinedStr):
-            yield "".join(str(each.value) if isinstance(each, ast.Constant) else VALUE for each in node.values)
+            yield "".join(
+                str(each.value) if isinstance(each, ast.Constant) else VALUE for each in node.values
+            )
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value

@@ -1,4 +1,4 @@
-"""docs/how-to/convert-a-ddp-script.md: each version of the script trains, and computes what the page states."""
+"""docs/how-to/convert-a-ddp-script.md: each version of the script trains, and computes what it should."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 import cotswold
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "convert-a-ddp-script.md"
-SECTIONS = {
+SECTIONS: dict[str, list[str]] = {
     section.partition("\n")[0]: re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
     for section in PAGE.read_text(encoding="utf-8").split("\n## ")
 }

@@ -1,4 +1,4 @@
-"""docs/how-to/get-the-data.md: its table is that of the shipped recipes, its steps make files that they read."""
+"""docs/how-to/get-the-data.md: its table fits the shipped recipes, its steps make files that they read."""
 
 from __future__ import annotations
 
@@ -30,11 +30,17 @@ def rows(heading: str) -> list[list[str]]:
 def sources(name: str) -> list[str]:
     """Return the sources of a recipe, and of its tests."""
     found = recipes.load(name)
-    return [str(found.data.source), *(path for test in found.evaluate for path in (test.positives, test.negatives))]
+    return [
+        str(found.data.source),
+        *(path for test in found.evaluate for path in (test.positives, test.negatives)),
+    ]
 
 
 def test_the_table_has_every_shipped_recipe_with_its_variable_and_files() -> None:
-    table = {row[0].strip("` "): (row[1].strip("`"), re.findall(r"`([\w.-]+\.zip|mnist)`", row[2])) for row in rows("Recipes and their data")}
+    table = {
+        row[0].strip("` "): (row[1].strip("`"), re.findall(r"`([\w.-]+\.zip|mnist)`", row[2]))
+        for row in rows("Recipes and their data")
+    }
     assert sorted(table) == sorted(recipes.shipped_names())
     for name, (variable, files) in table.items():
         matches = [VARIABLE.fullmatch(source) for source in sources(name)]
@@ -44,7 +50,9 @@ def test_the_table_has_every_shipped_recipe_with_its_variable_and_files() -> Non
 
 
 def test_the_numbers_of_recipes_are_those_of_the_table() -> None:
-    counts = {place: sum(row[1].strip("`") == place for row in rows("Recipes and their data")) for place in PLACES}
+    counts = {
+        place: sum(row[1].strip("`") == place for row in rows("Recipes and their data")) for place in PLACES
+    }
     words = {2: "two", 12: "Twelve"}
     assert f"{words[counts['COTSWOLD_DATA']]} of the {sum(counts.values())} shipped recipes read" in PAGE
     assert f"{words[counts['COTSWOLD_IMAGES']].capitalize()}\nread a folder" in PAGE

@@ -1,4 +1,4 @@
-"""docs/how-to/monitor.md: its dashboard, rules and table use metrics that exist, with labels that they have."""
+"""docs/how-to/monitor.md: its dashboard, rules and table use metrics and labels that exist."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def check(expression: str, text: str) -> None:
 def test_queries_of_the_dashboard_name_metrics_and_labels_that_exist(expression: str, legend: str) -> None:
     check(expression, legend)
     for name in METRIC.findall(expression):
-        is_rate = re.search(rf"(?:rate|increase)\({name}\{{[^}}]*\}}\[(?:\$__rate_interval|\d+m)\]\)", expression)
+        is_rate = re.search(
+            rf"(?:rate|increase)\({name}\{{[^}}]*\}}\[(?:\$__rate_interval|\d+m)\]\)", expression
+        )
         is_shown_as_total = expression.startswith(name) and "[" not in expression
         assert FAMILIES[name].kind == "gauge" or is_rate or is_shown_as_total, expression
         assert FAMILIES[name].kind == "counter" or not is_rate, expression
@@ -109,7 +111,7 @@ def test_panels_have_their_own_number_and_place() -> None:
     every = DASHBOARD["panels"]
     assert len({panel["id"] for panel in every}) == len(every) > 40
     boxes = [panel["gridPos"] for panel in every]
-    assert all(0 <= box["x"] and box["x"] + box["w"] <= 24 for box in boxes)
+    assert all(box["x"] >= 0 and box["x"] + box["w"] <= 24 for box in boxes)
     for one, other in combinations(boxes, 2):
         assert (
             one["x"] + one["w"] <= other["x"]

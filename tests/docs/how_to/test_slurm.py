@@ -28,10 +28,8 @@ words = [each for each in sys.argv[1:] if not each.startswith("--cpus-per-task")
 count = int(os.environ["TASKS"])
 step = {{"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": str(count), "SLURM_STEP_TASKS_PER_NODE": str(count),
         "SLURM_STEP_NODELIST": "localhost", "SLURM_NODEID": "0"}}
-tasks = [
-    subprocess.Popen(words, env={{**os.environ, **step, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}})
-    for rank in range(count)
-]
+each = [{{"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}} for rank in range(count)]
+tasks = [subprocess.Popen(words, env={{**os.environ, **step, **own}}) for own in each]
 codes = [each.wait() for each in tasks]
 sys.exit(max(128 - code if code < 0 else code for code in codes))
 """
@@ -52,7 +50,9 @@ def submit(script: str, folder: Path, cotswold: str, *, tasks: int, restarts: in
     program(commands, "srun", SRUN.format(python=sys.executable))
     program(commands, "cotswold", cotswold)
     program(commands, "scontrol", f'#!/bin/sh\necho "$@" > {shlex.quote(str(folder / "asked"))}\n')
-    environ = {name: text for name, text in os.environ.items() if not name.startswith(("COTSWOLD_", "SLURM_"))}
+    environ = {
+        name: text for name, text in os.environ.items() if not name.startswith(("COTSWOLD_", "SLURM_"))
+    }
     environ |= {"PATH": f"{commands}:{os.environ['PATH']}", "TASKS": str(tasks), "SLURM_JOB_ID": "77"}
     environ |= {"SLURM_CPUS_PER_TASK": "1", "SLURM_RESTART_COUNT": str(restarts)}
     done = subprocess.run(["bash", "-c", script], cwd=folder, env=environ, timeout=200, check=False)
