@@ -102,7 +102,7 @@ def tested(folder: Path, seed: int) -> dict[str, Any]:
         "draws": few.draws,
         "few_labels": {**curves, **json.loads(kept.read_text())},
         "every_layer": [{"of": curve.origin, **figures(curve)} for curve in few.curves],
-        "sentence": few.sentence(row.name),
+        "sentences": few.sentences(row.name),
     }
 
 

@@ -38,8 +38,8 @@ def few_labels(evaluation: Evaluation | None) -> PageSection | None:
     for number, (name, few) in enumerate(measured):
         if len(measured) > 1:
             blocks.append(Heading(name.capitalize()))
-        sentence = few.sentence(name)
-        blocks += [Paragraph(f"{sentence[:1].upper()}{sentence[1:]}."), _plot(number, few), _table(few)]
+        said = " ".join(f"{sentence[:1].upper()}{sentence[1:]}." for sentence in few.sentences(name))
+        blocks += [Paragraph(said), _plot(number, few), _table(few)]
         blocks += [_note(few), _every_layer(few)]
     return PageSection("Few labels", "few-labels", blocks) if blocks else None
 
@@ -53,7 +53,7 @@ def headline(name: str, few: FewLabels) -> list[tuple[str, str]]:
     """
     at, curves = few.shown, few.best_curves
     best = max(curves, key=lambda origin: curves[origin].means[at])
-    labels = f"{few.labels[at]} label{'s' if few.labels[at] > 1 else ''} a class"
+    labels = f"{few.labels[at]} label{'s' if few.labels[at] > 1 else ''} per class"
     return [
         (percent(curves[origin].means[at]), f"accuracy for {name}, {labels}: {origin}")
         for origin in dict.fromkeys((best, THIS_NETWORK))
@@ -108,13 +108,13 @@ def _cells(curve: LabelCurve, best: Sequence[bool]) -> list[TableCell]:
 
 def _note(few: FewLabels) -> Paragraph:
     return Paragraph(
-        "A draw labels so many images of each class. Every other image is assigned to the class whose mean "
-        "features are nearest. Figures: mean of the accuracies on both classes (guessing gives 50 %), mean "
-        f"± standard deviation over {few.draws} draws, which are the same for all features. Highlighted: the "
-        "best, and all whose paired difference from it is below two standard errors. Images: "
-        f"{count(few.positives)} with the object, {count(few.negatives)} without. The last stack represents "
-        "this network and the k-means dictionary, and the best stack represents random filters and the "
-        "control; of the maps of a stack, the better one counts. Pixels are the prepared images.",
+        "Each draw labels some images of each class at random. Every other image is assigned to the class "
+        "whose mean features are nearest. Figures: mean of the accuracies on both classes (guessing gives "
+        f"50 %), mean ± standard deviation over {few.draws} draws, which are the same for all features. "
+        "Highlighted: the best, and all whose paired difference from it is below two standard errors. "
+        f"Images: {count(few.positives)} with the object, {count(few.negatives)} without. The last stack "
+        "represents this network and the k-means dictionary. The best stack represents random filters and "
+        "the control. Of the maps of a stack, the better one counts. Pixels are the prepared images.",
         "note",
     )
 

@@ -7,6 +7,7 @@ accuracies are measured.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from statistics import fmean, stdev
@@ -16,7 +17,7 @@ from cotswold.ui.format import listed
 PIXELS = "pixels"
 """Name of the prepared images as features."""
 _CLEAR = 2.0
-"""Standard errors by which the mean accuracies of two kinds of features differ clearly."""
+"""Standard errors of the mean difference over draws, above which one kind of features is clearly better."""
 _MOST = 1000
 """Largest number of names and numbers in a sentence: all of them."""
 
@@ -86,35 +87,37 @@ class FewLabels:
     def winners(self, index: int) -> tuple[str, ...]:
         """Return the origin with the best mean accuracy, and those that are not clearly worse.
 
-        A mean is clearly worse if its difference over the same draws exceeds two standard errors.
-
         Args:
             index: index of the number of labels.
         """
-        best_curves = self.best_curves
-        best = max(best_curves, key=lambda origin: best_curves[origin].means[index])
-        ahead = best_curves[best].accuracies[index]
-        equal = [best]
-        for origin, curve in best_curves.items():
-            if origin != best:
-                differences = [a - b for a, b in zip(ahead, curve.accuracies[index], strict=True)]
-                if fmean(differences) <= _CLEAR * stdev(differences) / sqrt(self.draws):
-                    equal.append(origin)
-        return tuple(equal)
+        curves = self.best_curves
+        best = max(curves, key=lambda origin: curves[origin].means[index])
+        ahead = curves[best].accuracies[index]
+        return (
+            best,
+            *(
+                origin
+                for origin, curve in curves.items()
+                if origin != best and not _is_clearly_better(ahead, curve.accuracies[index])
+            ),
+        )
 
-    def sentence(self, name: str) -> str:
-        """Return a sentence about the figures: accuracies with the middle number of labels, and the best.
+    def sentences(self, name: str) -> list[str]:
+        """Return the figures and the best features; and how few labels these need, if fewer than others.
 
         Args:
             name: name of the object.
         """
-        at, best_curves = self.shown, self.best_curves
-        figures = [f"{origin} {100 * curve.means[at]:.1f} %" for origin, curve in best_curves.items()]
-        spreads = [100 * curve.spreads[at] for curve in best_curves.values()]
-        return (
-            f"{name}, with {_labels(self.labels[at])} a class: {', '.join(figures)} (mean of {self.draws} "
-            f"draws, standard deviation {min(spreads):.1f} to {max(spreads):.1f}); {self.verdict()}"
+        at, curves = self.shown, self.best_curves
+        figures = [f"{origin} {100 * curve.means[at]:.1f} %" for origin, curve in curves.items()]
+        spreads = [100 * curve.spreads[at] for curve in curves.values()]
+        measured = (
+            f"{name}, balanced accuracy with {_labels(self.labels[at])} per class: {', '.join(figures)} "
+            f"(mean of {self.draws} draws, standard deviation {min(spreads):.1f} to {max(spreads):.1f}); "
+            f"{self.verdict()}"
         )
+        saving = self.saving()
+        return [measured, f"{name}: {saving}"] if saving else [measured]
 
     def verdict(self) -> str:
         """Return which features are best with which numbers of labels.
@@ -137,6 +140,44 @@ class FewLabels:
             else:
                 said.append(f"{with_}: {listed(winners, _MOST)}, without a clear difference")
         return f"best {'; '.join(said)}"
+
+    def saving(self) -> str:
+        """Return with how few labels the best features exceed others with the most labels.
+
+        Empty if no features are clearly best with the middle number of labels, or if they need as many.
+
+        >>> one, two = ((0.8, 0.9), (0.9, 0.91)), ((0.6, 0.5), (0.7, 0.6))
+        >>> curves = LabelCurve("k-means", "3.pooled", 9, one), LabelCurve("pixels", "", 9, two)
+        >>> FewLabels((1, 5), 2, 50, 150, curves).saving()
+        'k-means with 1 label per class is better than pixels with 5'
+        """
+        winners, curves = self.winners(self.shown), self.best_curves
+        if len(winners) > 1:
+            return ""
+        fewest: dict[int, list[str]] = {}
+        for origin, curve in curves.items():
+            if origin != winners[0]:
+                enough = (
+                    number
+                    for number, accuracies in zip(self.labels, curves[winners[0]].accuracies, strict=True)
+                    if _is_clearly_better(accuracies, curve.accuracies[-1])
+                )
+                fewest.setdefault(next(enough, self.labels[-1]), []).append(origin)
+        fewest.pop(self.labels[-1], None)
+        if not fewest:
+            return ""
+        parts = [
+            f"with {_labels(number)} per class is better than {listed(fewest[number], _MOST)} with "
+            f"{self.labels[-1]}"
+            for number in sorted(fewest)
+        ]
+        return f"{winners[0]} {', and '.join(parts)}"
+
+
+def _is_clearly_better(accuracies: Sequence[float], others: Sequence[float]) -> bool:
+    """Return True if the mean is higher by more than two standard errors of the difference in each draw."""
+    differences = [a - b for a, b in zip(accuracies, others, strict=True)]
+    return fmean(differences) > _CLEAR * stdev(differences) / sqrt(len(differences))
 
 
 def _labels(count: int) -> str:

@@ -42,7 +42,8 @@ def print_selectivity(evaluation: Evaluation) -> None:
     for name, few in measured:
         _print(_few_label_table(name, few), [])
     for name, few in measured:
-        print(printable(few.sentence(name)))
+        for sentence in few.sentences(name):
+            print(printable(sentence))
 
 
 def _few_label_table(name: str, few: FewLabels) -> Table:
