@@ -92,8 +92,8 @@ def evaluate(
         gives 0.647 as in the paper), `equal`, `counts` (all images weigh the same, so that guessing gives the
         fraction of the larger class), or the weight of the positives, between 0 and 1.
     few_labels
-        Numbers of labelled images of each class, as in 1,2,5. A classifier learns from so many images, on
-        responses of the network, on those of random filters, k-means and the control, and on pixels. Default:
+        Numbers of labelled images of each class, as in 1,2,5. A classifier learns from them, on responses
+        of the network, on those of random filters, k-means and the control, and on pixels. Default:
         those of the recipe's tests.
     draws
         Number of random draws of the labelled images, at least 2.

@@ -175,7 +175,7 @@ def test_the_sentence_names_whichever_features_are_best(order: Sequence[str]) ->
     assert found.sentences("faces") == [
         f"faces, balanced accuracy with 5 labels per class: {figures} (mean of 4 draws, standard deviation "
         f"1.8 to 1.8); best with 1 and 5 labels: {order[0]}",
-        f"faces: {order[0]} with 1 label per class is better than {better[0]} with 5",
+        f"faces: {order[0]} is better with 1 label per class than {better[0]} with 5",
     ]
 
 
@@ -196,8 +196,23 @@ def test_fewer_labels_on_the_best_features_are_compared_with_the_most_on_the_oth
         pixels=[0.5, 0.6, 0.7, 0.85],
     )
     assert found.saving() == (
-        "this network with 2 labels per class is better than random filters and pixels with 10, "
-        "and with 5 labels per class is better than k-means with 10"
+        "this network is better with 2 labels per class than random filters and pixels with 10, "
+        "and with 5 than k-means with 10"
+    )
+    found = result(
+        [1, 2, 5, 10],
+        this_network=[0.5, 0.6, 0.7, 0.8],
+        kmeans=[0.75, 0.92, 0.97, 0.99],
+        random_filters=[0.6, 0.7, 0.8, 0.9],
+        pixels=[0.7, 0.8, 0.9, 0.95],
+    )
+    assert found.saving() == (
+        "k-means is better with 2 labels per class than this network and random filters with 10, "
+        "and with 5 than pixels with 10"
+    )
+    found = result([1, 2, 5], this_network=[0.8, 0.9, 0.99], kmeans=[0.6, 0.7, 0.85], pixels=[0.5, 0.6, 0.7])
+    assert found.saving() == (
+        "this network is better with 1 label per class than pixels with 5, and with 2 than k-means with 5"
     )
     assert len(found.sentences("faces")) == 2
     level = result([1, 5], this_network=[0.7, 0.8], kmeans=[0.6, 0.79])

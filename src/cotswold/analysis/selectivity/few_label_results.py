@@ -149,7 +149,7 @@ class FewLabels:
         >>> one, two = ((0.8, 0.9), (0.9, 0.91)), ((0.6, 0.5), (0.7, 0.6))
         >>> curves = LabelCurve("k-means", "3.pooled", 9, one), LabelCurve("pixels", "", 9, two)
         >>> FewLabels((1, 5), 2, 50, 150, curves).saving()
-        'k-means with 1 label per class is better than pixels with 5'
+        'k-means is better with 1 label per class than pixels with 5'
         """
         winners, curves = self.winners(self.shown), self.best_curves
         if len(winners) > 1:
@@ -166,12 +166,11 @@ class FewLabels:
         fewest.pop(self.labels[-1], None)
         if not fewest:
             return ""
-        parts = [
-            f"with {_labels(number)} per class is better than {listed(fewest[number], _MOST)} with "
-            f"{self.labels[-1]}"
-            for number in sorted(fewest)
-        ]
-        return f"{winners[0]} {', and '.join(parts)}"
+        parts: list[str] = []
+        for number in sorted(fewest):
+            labels = f"{number}" if parts else f"{_labels(number)} per class"
+            parts.append(f"with {labels} than {listed(fewest[number], _MOST)} with {self.labels[-1]}")
+        return f"{winners[0]} is better {', and '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}"
 
 
 def _is_clearly_better(accuracies: Sequence[float], others: Sequence[float]) -> bool:

@@ -115,8 +115,8 @@ def selectivity(
         weights: Weight of positives in an accuracy: ``"paper"`` (0.353), ``"equal"``, ``"counts"`` (equal
             weight for every image), or a number between 0 and 1.
         few_labels: Numbers of labelled images of each class, such as ``[1, 2, 5]``. A classifier learns from
-            so many images, on responses of the network, on those of its baselines, and on pixels. [those of
-            the recipe's tests]
+            them, on responses of the network, on those of its baselines, and on pixels. [those of the
+            recipe's tests]
         draws: Random draws of the labelled images, at least 2.
         stores: Folder of prepared stores. [default folder]
         threads: Number of threads. [as in the recipe, else all cores]

@@ -131,9 +131,9 @@ class Evaluation(Section):
     negatives: Text
     """Source of the negative images."""
     few_labels: Annotated[list[Times], items(100)] = Field(default_factory=list)
-    """Numbers of labelled images of each class, such as `[1, 2, 5]`. A classifier learns from so many
-    images, on responses of the network, on those of random filters and k-means, and on pixels. If not
-    set, this is not measured.
+    """Numbers of labelled images of each class, such as `[1, 2, 5]`. A classifier learns from them, on
+    responses of the network, on those of random filters and k-means, and on pixels. If not set, this is
+    not measured.
     """
 
 
