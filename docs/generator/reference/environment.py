@@ -37,6 +37,8 @@ VARIABLES = {
         "shared memory.",
         "COTSWOLD_SOCKETS": "`0`: ranks of different hosts use the collective operations of PyTorch only.",
         "COTSWOLD_DEBUG": "Any text: errors have a traceback, as with `--debug`.",
+        "COTSWOLD_VERBOSITY": "`quiet`: commands print results and errors only, as with `-q`. `verbose`: "
+        "commands print their details, as with `-v`.",
     },
     "Launchers": {
         "COTSWOLD_RANK": "Number of this rank, from 0. Set these variables yourself only if your "

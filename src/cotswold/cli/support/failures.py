@@ -21,7 +21,7 @@ _USAGE_EXIT = 2
 
 
 @dataclass(frozen=True)
-class Failure:
+class CommandFailure:
     """The end of a command by an exception."""
 
     kind: str
@@ -35,37 +35,37 @@ class Failure:
         return {"kind": self.kind, "message": self.message, "exit_code": self.exit_code}
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> CommandFailure:
     """Return the sentence and the exit code for an exception."""
     kind = type(error).__name__
     match error:
         case CycloptsError():
-            return Failure("UsageError", usage.shortened(usage.sentence(error)), _USAGE_EXIT)
+            return CommandFailure("UsageError", usage.shortened(usage.sentence(error)), _USAGE_EXIT)
         case CotswoldError():
             said = str(error)
-            return Failure(kind, f"{usage.shortened(said)}{unprintable(said)}", error.exit_code)
+            return CommandFailure(kind, f"{usage.shortened(said)}{unprintable(said)}", error.exit_code)
         case KeyboardInterrupt():
-            return Failure(kind, "stopped", INTERRUPTED_EXIT)
+            return CommandFailure(kind, "stopped", INTERRUPTED_EXIT)
         case OSError():
             return _system_failure(error, kind)
-    return Failure(kind, _unexpected(usage.shortened(describe_exception(error))), 1)
+    return CommandFailure(kind, _unexpected(usage.shortened(describe_exception(error))), 1)
 
 
-def _system_failure(error: OSError, kind: str) -> Failure:
+def _system_failure(error: OSError, kind: str) -> CommandFailure:
     """Return the failure for an error of the operating system."""
     place = f"{error.filename}: " if error.filename else ""
     said = usage.shortened(f"{place}{error.strerror}" if error.strerror else describe_exception(error))
     if error.errno == errno.ENAMETOOLONG:
-        return Failure(kind, said, _USAGE_EXIT)
+        return CommandFailure(kind, said, _USAGE_EXIT)
     if error.errno == errno.EMFILE:
         most = raise_descriptor_limit()
         remedy = f"this process may open {most} files; raise it (ulimit -n {max(1024, 2 * most)})"
-        return Failure(kind, f"{said}: {remedy}", 1)
+        return CommandFailure(kind, f"{said}: {remedy}", 1)
     if is_full(error):
         where = error.filename or "the output"
         remedy = "free some and run the command again"
-        return Failure(kind, f"no space left to write {where} ({error.strerror}); {remedy}", 1)
-    return Failure(kind, _unexpected(said), 1)
+        return CommandFailure(kind, f"no space left to write {where} ({error.strerror}); {remedy}", 1)
+    return CommandFailure(kind, _unexpected(said), 1)
 
 
 def _unexpected(said: str) -> str:
