@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cotswold.host.process_info import process_tree
 
-SECONDS = 120.0
+SECONDS = 300.0
 """Longest time of a command, and longest wait for an output."""
 _MARK = "\x1eend of command"
 _PAUSE = 0.02
