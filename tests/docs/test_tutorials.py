@@ -181,7 +181,8 @@ def test_commands_of_a_page_exist_and_are_followed_by_what_they_print(name: str)
     found = list(steps(FOLDER / f"{name}.md"))
     typed = [step for step in found if isinstance(step, Type)]
     assert any(step.is_elsewhere for step in typed) == (name in ELSEWHERE)
-    for command in (each for step in typed for each in step.commands):
+    for typed_command in (each for step in typed for each in step.commands):
+        command = re.sub(r"\\\n\s*", "", typed_command)
         for part in re.split(r"\n|; (?=chmod|do|done)", command):
             words = shlex.split(part, comments=True)
             assert words[0] in PROGRAMS | {"until", "do", "done"}, command
