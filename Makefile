@@ -1,4 +1,5 @@
-# make demo       environment, data, training, report: a few minutes on two cores
+# make demo       environment, data, training, report: under two minutes on two cores after the installation;
+#                 OPEN=1 shows the report in a browser
 # make test       environment and every short test, those of Triton, JAX and Ray too: about 12 minutes on two cores
 # make quick      what to run before a commit: about a minute on two cores
 # make soak       the long tests, with real faults for minutes; PART=3/10 runs one tenth of them
@@ -21,6 +22,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
+OPEN ?=
 FUZZ ?= 20
 PART ?= all
 QUICK := tests/files tests/host tests/geometry tests/optim tests/recipe tests/kernels tests/ops tests/training/jobs/test_job.py
@@ -59,7 +61,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo
 	$(BIN)/cotswold train demo --run $(DEMO)/run --stores $(DEMO)/stores --grid 1x2 --resume-if-started
 	$(BIN)/cotswold evaluate $(DEMO)/run
-	$(BIN)/cotswold report $(DEMO)/run
+	$(BIN)/cotswold report $(DEMO)/run $(if $(OPEN),--open)
 
 test: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto
@@ -81,7 +83,7 @@ constraints: $(VENV)/.dev
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check
-	$(BIN)/ruff format --check src tests benchmarks examples docs/generator
+	$(BIN)/ruff format --check src tests benchmarks examples docs/generator docs/figures
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

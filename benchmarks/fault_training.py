@@ -6,6 +6,7 @@ is injected, how a training is audited.
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from cotswold.bench.measure import document
+from cotswold.bench.measure import Document, document
 from cotswold.cli.support.tables import create_result_folder, require_positive, table, write_result
 from cotswold.errors import MachineError, UserError
 from cotswold.files import replace_file
@@ -23,7 +24,7 @@ from cotswold.testing import why_no_disks, why_not
 from cotswold.ui.terminal import write_message
 from lib.command import Flag, Json, Overrides, command, main, rows
 from lib.fault_training.plan import Places, named
-from lib.fault_training.plots import drawing
+from lib.fault_training.plots import drawing, summary
 from lib.fault_training.run import Training, trained
 from lib.fault_training.summary import FAILOVER_BAR, THROUGHPUT_BAR, failovers, verdicts
 from lib.mnist import source
@@ -48,6 +49,7 @@ def fault_training(
     only_faults: Flag = False,
     fault: Faults = None,
     keep: Path | None = None,
+    redraw: Path | None = None,
     set: Overrides = None,
     stores: Path = Path("stores"),
     out: Path = Path("benchmarks/results"),
@@ -90,15 +92,21 @@ def fault_training(
         samples per second in the minute around a failover.
     keep
         Folder that keeps logs, runs and the contents of disks [all are deleted].
+    redraw
+        Draw the plots of this result file again, into --out; train nothing.
     set
         Override a field of the recipe, such as training.push_every=4; may be given again.
     stores
         Directory of prepared samples.
     out
-        Directory for fault-training.json and fault-training.svg.
+        Directory for fault-training.json and its plots.
     json_
         Print JSON.
     """
+    if redraw is not None:
+        create_result_folder(out)
+        _draw(json.loads(redraw.read_text(encoding="utf-8")), out)
+        return
     places, seconds, only = Places(hosts), 60 * minutes, [named(each) for each in fault or []]
     if seconds < 2 * interval:
         raise UserError(f"--minutes {minutes:g} is too short for a fault every {interval:g} s; increase it")
@@ -151,10 +159,17 @@ def _leave(
         failovers=failovers(disturbed),
     )
     write_result(found, "fault-training", out, json_)
-    replace_file(out / "fault-training.svg", drawing(found).encode())
+    _draw(found, out)
     if not json_:
         table("faults and their results", rows(found["failovers"]))
         table("adam-mnist with faults", told)
+
+
+def _draw(found: Document, out: Path) -> None:
+    trainings: Any = found["trainings"]
+    replace_file(out / "fault-training.svg", drawing(found).encode())
+    if {each["is_fire"] for each in trainings} == {True, False}:
+        replace_file(out / "fault-training-summary.svg", summary(found).encode())
 
 
 def _sayer(name: str) -> Callable[[str], None]:

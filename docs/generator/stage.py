@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from docs.generator.errors import SiteError
 
 PROJECT = {
-    "README.md": "project/readme.md",
+    "README.md": "index.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
     "SECURITY.md": "project/security.md",

@@ -9,8 +9,7 @@ import pytest
 from tests.support.training.small_recipes import draw, draw_labelled, greedy, supervised
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
-README = PAGE.parents[1] / "README.md"
-FIRST, SLOW = "In ten lines", "Several processes"
+SLOW = "Several processes"
 
 
 def blocks(text: str) -> dict[str, list[str]]:
@@ -49,11 +48,3 @@ def test_the_code_of_the_page_runs(desk: None) -> None:
 @pytest.mark.slow
 def test_the_code_for_several_processes_runs(desk: None) -> None:
     run_all({"imports": ["import cotswold"], SLOW: blocks(PAGE.read_text())[SLOW]})
-
-
-def test_what_the_readme_shows_of_training_is_the_code_of_the_page() -> None:
-    shown = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    sections = blocks(PAGE.read_text())
-    assert sections[FIRST] == shown[:1]
-    known = [code for codes in sections.values() for code in codes]
-    assert all(code in known for code in shown if "cotswold.train(" in code)

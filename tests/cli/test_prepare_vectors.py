@@ -86,7 +86,8 @@ def test_numbers_are_predicted_and_their_errors_told(folder: Path) -> None:
     assert lines[0] == "vector,number,value" and len(lines) == 1 + 80
     assert lines[2].startswith("x[0],1,")
     first = json.loads(cotswold("predict", run, folder / "sums.npz", "--json").out.splitlines()[0])
-    assert first.keys() == {"vector", "number", "value"} and first["number"] == 0
+    assert first.keys() == {"schema", "vector", "number", "value"} and first["number"] == 0
+    assert first["schema"] == "cotswold.predict/1"
     said = cotswold("evaluate", run, "--stores", stores)
     assert said.out.startswith("validation: squared loss ") and "RMSE" in said.out and "explained" in said.out
 

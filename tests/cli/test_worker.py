@@ -89,11 +89,6 @@ def test_a_dry_run_counts_no_more_flops_than_the_run_may_take(recipe: Path) -> N
     assert found["run_flops"] == pytest.approx(1e9) and float(str(found["evaluations_expected"])) < 10
 
 
-def test_dry_runs_are_for_strategies_with_processes_of_their_own() -> None:
-    with pytest.raises(UserError, match="use cotswold info and cotswold simulate for other"):
-        plan("demo")
-
-
 def test_the_command_dry_runs_and_stops_at_its_limit(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

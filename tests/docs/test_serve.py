@@ -1,4 +1,4 @@
-"""The README's loop on `cotswold serve`, and the code of docs/serve.md, run unchanged."""
+"""The program of docs/serve.md, on `cotswold serve`, and the other code of the page, run unchanged."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ import cotswold
 from cotswold.checkpoint import CheckpointManager
 
 ROOT = Path(__file__).parents[2]
-SECTION = (ROOT / "README.md").read_text().partition("## Parameter servers for your own loop\n")[2]
+PAGE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("## A complete program\n")[2].partition("\n## ")[0]
 LINES_MOST = 30
-CODE = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "serve.md").read_text(), flags=re.DOTALL)
+CODE = re.findall(r"```python\n(.*?)```", PAGE.replace(SECTION, ""), flags=re.DOTALL)
 
 
 def started(words: list[str], folder: Path) -> subprocess.Popen[str]:
@@ -51,12 +52,12 @@ def served(line: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str
 
 
 @pytest.mark.slow
-def test_the_loop_of_the_readme_learns_and_is_shorter_than_30_lines(tmp_path: Path) -> None:
-    module, loop = re.findall(r"```python\n(.*?)```", SECTION.partition("\n## ")[0], flags=re.DOTALL)
+def test_the_loop_of_the_page_learns_and_is_shorter_than_30_lines(tmp_path: Path) -> None:
+    module, loop = re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL)
     assert loop.count("\n") < LINES_MOST
     (tmp_path / "my_module.py").write_text(module)
     (tmp_path / "loop.py").write_text(loop)
-    (line,) = re.findall(r"^    (cotswold serve .*)$", SECTION.partition("\n## ")[0], flags=re.MULTILINE)
+    (line,) = re.findall(r"^    (cotswold serve .*)$", SECTION, flags=re.MULTILINE)
     with served(line, tmp_path) as (process, address):
         assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
         loops = [started([*PYTHON, "loop.py", address], tmp_path) for _ in range(2)]

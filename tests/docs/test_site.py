@@ -45,7 +45,7 @@ def small(tmp_path: Path) -> Path:
 
 def built(root: Path, text: str, generated: Mapping[str, str] | None = None) -> str:
     """Build a site with one front page, and return its text in HTML."""
-    (root / "docs" / "index.md").write_text(text)
+    (root / "README.md").write_text(text)
     build(root, root / "build", root / "site", generated or {})
     return (root / "site" / "index.html").read_text()
 
@@ -54,7 +54,7 @@ class TestPages:
     @pytest.mark.slow
     def test_a_site_needs_no_other_host_and_searches_without_a_server(self, small: Path) -> None:
         reference = {"reference/nn.md": "# nn\n\n::: cotswold.nn.L2Pool2d\n"}
-        html = built(small, "# Front\n\nText with a [link](../CHANGELOG.md).\n", reference)
+        html = built(small, "# Front\n\nText with a [link](CHANGELOG.md).\n", reference)
         assert 'href="project/changelog.html"' in html
         assert 'src="./assets/iframe-worker.js"' in html
         assert (small / "site" / "search.js").read_text().startswith("var __index")
@@ -64,7 +64,7 @@ class TestPages:
 
     @pytest.mark.slow
     def test_links_and_references_that_lead_nowhere_end_the_build(self, small: Path) -> None:
-        text = "# Front\n\n[anchor](../README.md#nowhere), [reference][cotswold.nowhere]\n"
+        text = "# Front\n\n[anchor](CHANGELOG.md#nowhere), [reference][cotswold.nowhere]\n"
         with pytest.raises(SiteError, match=r"(?s)repair these") as raised:
             built(small, text)
         assert "anchor does not exist" in str(raised.value) and "cotswold.nowhere" in str(raised.value)
@@ -107,8 +107,8 @@ class TestLinks:
         [
             ("docs/python.md", "layers.md#memory", "layers.md#memory"),
             ("docs/python.md", "../CONTRIBUTING.md#an-optimiser", "project/contributing.md#an-optimiser"),
-            ("README.md", "docs/kernels.md", "../kernels.md"),
-            ("docs/index.md", "../examples/", "examples/index.md"),
+            ("README.md", "docs/kernels.md", "kernels.md"),
+            ("docs/python.md", "../examples/", "examples/index.md"),
             ("docs/python.md", "#train", "#train"),
             ("docs/python.md", "https://example.org/a#b", "https://example.org/a#b"),
         ],

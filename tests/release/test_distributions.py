@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
@@ -21,6 +23,7 @@ import pytest
 import cotswold
 
 ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 pytestmark = pytest.mark.slow
 
 COMMIT_TIME = 1_800_000_000
@@ -125,6 +128,18 @@ def test_the_wheel_has_metadata_of_the_whole_product(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (each for each in archive.namelist() if each.endswith("entry_points.txt"))
         assert "cotswold = cotswold.cli.main:main" in archive.read(name).decode()
+
+
+def test_the_readme_of_the_wheel_has_absolute_links(wheel: Path) -> None:
+    page = str(metadata(wheel).get_payload())
+    assert "# Cotswold" in page and "](docs/" not in page
+    targets = re.findall(r"\]\(([^)\s]+)\)", page)
+    assert len(targets) > 20 and [each for each in targets if not each.startswith("https://")] == []
+    repository = PROJECT["urls"]["Repository"]
+    own = [each.removeprefix(f"{repository}/") for each in targets if each.startswith(repository)]
+    assert sum(each.startswith("raw/main/") for each in own) == page.count("![") == 1
+    paths = [re.sub(r"^(raw|blob)/main/|#.*$", "", each) for each in own]
+    assert [each for each in paths if not (ROOT / each).exists()] == []
 
 
 def test_the_source_distribution_has_tests_pages_and_what_the_tests_read(sdist: Path) -> None:

@@ -10,7 +10,6 @@ import ast
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import yaml
@@ -35,7 +34,6 @@ def obstacles(root: Path, tags: list[str], changes: list[str]) -> list[str]:
         changes: Files that differ from the commit.
     """
     version = constant(root / "src" / "cotswold" / "__init__.py", "__version__")
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     cited = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))["version"]
     entries = re.findall(
         r"^## \[(\d\S*)\] - (.*)$", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
@@ -49,10 +47,10 @@ def obstacles(root: Path, tags: list[str], changes: list[str]) -> list[str]:
         said.append(f"the newest entry of CHANGELOG.md is not version {version}; add it")
     elif not re.fullmatch(r"\d{4}-\d{2}-\d{2}", entries[0][1]):
         said.append(f"CHANGELOG.md gives version {version} no date: '{entries[0][1]}'; write YYYY-MM-DD")
-    reserved = sorted(name for name, url in project["urls"].items() if re.search(r"://[^/]*\.example\b", url))
-    if reserved:
+    text = (root / "pyproject.toml").read_text(encoding="utf-8")
+    if reserved := sorted(set(re.findall(r"[\w.-]+\.example\b", text))):
         said.append(
-            f"[project.urls] of pyproject.toml has the reserved domain .example in {', '.join(reserved)}; "
+            f"pyproject.toml has the reserved domain {', '.join(reserved)}; "
             "write the address of the repository"
         )
     if ".[" in constant(root / "src" / "cotswold" / "errors.py", "INSTALL"):

@@ -1,4 +1,4 @@
-"""fault-training.svg: samples per second over time, with and without faults, each fault marked.
+"""Plots of a training with faults: samples per second with each fault named, and a small summary.
 
 Knows: matplotlib, the result of a training. Does not know: how anything was measured.
 """
@@ -26,6 +26,16 @@ _COLOURS = {
     "fill": "#2f855a",
     "slow": "#718096",
 }
+_WORDS = {
+    "kill": "process killed",
+    "stop": "process stopped",
+    "cut": "host cut off",
+    "deafen": "host hears nothing",
+    "mute": "host not heard",
+    "fill": "disk full",
+    "slow": "slow network",
+}
+"""Labels of the kinds of faults."""
 
 
 def drawing(found: Document) -> str:
@@ -56,6 +66,44 @@ def drawing(found: Document) -> str:
             fontsize=9,
             color=STYLE["text.color"],
         )
+        buffer = io.StringIO()
+        canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def summary(found: Document) -> str:
+    """Return the samples over time of the first pair of trainings, and marks for each kind of fault."""
+    trainings: Any = found["trainings"]
+    disturbed = next(each for each in trainings if each["is_fire"])
+    quiet = next(each for each in trainings if not each["is_fire"])
+    kinds = [kind for kind in _COLOURS if any(each["kind"] == kind for each in disturbed["faults"])]
+    with mpl.rc_context({**STYLE, "svg.hashsalt": "fault-training-summary", "font.size": 9}):
+        canvas = Canvas(figsize=(7.4, 3.3), layout="constrained")
+        canvas.patch.set_alpha(0)
+        marks, samples = canvas.subplots(2, 1, sharex=True, height_ratios=(1.2, 2.2))
+        for row, kind in enumerate(kinds):
+            at = [each["at"] for each in disturbed["faults"] if each["kind"] == kind]
+            marks.plot(at, [row] * len(at), "o", ms=4, color=_COLOURS[kind])
+        marks.set_yticks(range(len(kinds)), [_WORDS[kind] for kind in kinds], fontsize=8)
+        marks.set_ylim(len(kinds) - 0.5, -0.5)
+        marks.tick_params(length=0)
+        for one, colour, label in (
+            (disturbed, "#3182ce", f"{len(disturbed['faults'])} faults"),
+            (quiet, "#a0aec0", "no fault"),
+        ):
+            counts = [(when, count) for when, count in one["series"] if when >= 0]
+            samples.plot(
+                [when for when, _ in counts], [count for _, count in counts], color=colour, label=label
+            )
+        samples.set_ylim(bottom=0)
+        samples.set_xlabel("seconds")
+        samples.set_ylabel("samples learned")
+        samples.yaxis.set_major_formatter("{x:,.0f}")
+        samples.legend(loc="upper left", frameon=False)
+        for axes in (marks, samples):
+            axes.patch.set_alpha(0)
+            axes.spines[["top", "right"]].set_visible(False)
+        marks.spines[["left", "bottom"]].set_visible(False)
         buffer = io.StringIO()
         canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()

@@ -41,7 +41,7 @@ EVENTS = {
 """Meaning of each kind that a run writes."""
 
 PROCESSES = {
-    "cluster_joined": "A process joins.",
+    "cluster_joined": "A process joins; `process` is its number on `host`.",
     "cluster_left": "A process leaves.",
     "cluster_lost": "A process is lost; others take over its work.",
     "cluster_refused": "A process is refused.",

@@ -11,6 +11,9 @@ from .regression import Regression as Regression
 from .regression import regress as regress
 from .report import SkippedSamples as SkippedSamples
 from .report import build_report as build_report
+from .selectivity.few_label_results import FewLabels as FewLabels
+from .selectivity.few_labels import FewLabelSettings as FewLabelSettings
+from .selectivity.few_labels import few_labels as few_labels
 from .selectivity.kmeans_baseline import PASSES_MAX as PASSES_MAX
 from .selectivity.kmeans_baseline import kmeans_network as kmeans_network
 from .selectivity.objects import Baselines as Baselines
@@ -31,6 +34,8 @@ __all__ = [
     "Classification",
     "Control",
     "Evaluation",
+    "FewLabelSettings",
+    "FewLabels",
     "Layer",
     "ObjectSelectivity",
     "ObjectTestSet",
@@ -41,6 +46,7 @@ __all__ = [
     "build_report",
     "classify",
     "curves",
+    "few_labels",
     "filters",
     "kmeans_network",
     "optimal_stimuli",

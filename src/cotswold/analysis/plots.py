@@ -96,8 +96,12 @@ def draw(
     scale: Scale = "linear",
     bottom: float | None = None,
     top: float | None = None,
+    x_ticks: Sequence[float] = (),
 ) -> None:
-    """Draw lines and bands with their labels; with a legend if there are several."""
+    """Draw lines and bands with their labels; with a legend if there are several.
+
+    With ``x_ticks``, x is logarithmic and has these ticks.
+    """
     for band in bands:
         span = axes.axvspan if band.axis == "x" else axes.axhspan
         span(band.low, band.high, color=palette.shade, alpha=0.45, linewidth=0, label=band.label)
@@ -122,6 +126,10 @@ def draw(
     if x in ("step", "samples"):  # only integers exist
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value)))
+    if x_ticks:
+        axes.set_xscale("log")
+        axes.set_xticks(x_ticks, [tick_label(tick) for tick in x_ticks])
+        axes.minorticks_off()
     axes.set_ylim(bottom=bottom, top=top)
     axes.margins(x=0.01)
     if len(lines) + len(bands) > 1:
@@ -150,13 +158,16 @@ def plot(
     scale: Scale = "linear",
     bottom: float | None = None,
     top: float | None = None,
+    x_ticks: Sequence[float] = (),
 ) -> str:
     """Return an ``<svg>`` element of some kilobytes; ``name`` makes its ids unique on a page."""
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(4.2, 2.6), layout="constrained")
         axes = figure.subplots()
         palette = Palette(series=SERIES, shade=FAINT_COLOUR)
-        draw(axes, lines, palette, x=x, y=y, bands=bands, scale=scale, bottom=bottom, top=top)
+        draw(
+            axes, lines, palette, x=x, y=y, bands=bands, scale=scale, bottom=bottom, top=top, x_ticks=x_ticks
+        )
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return _embed_svg(buffer.getvalue())

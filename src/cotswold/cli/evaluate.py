@@ -31,6 +31,8 @@ def evaluate(
     control: Path | None = None,
     splits: int = 5,
     weights: str = "paper",
+    few_labels: str | None = None,
+    draws: int = 50,
     stores: Path | None = None,
     threads: int | None = None,
     repeat: Annotated[bool, Parameter(negative=())] = False,
@@ -54,6 +56,7 @@ def evaluate(
       cotswold evaluate runs/demo                 the tests that its recipe lists
       cotswold evaluate runs/mine --positives faces.zip --negatives other.zip
       cotswold evaluate runs/mine --positives a/ --negatives b/ --weights counts
+      cotswold evaluate runs/mine --positives a/ --negatives b/ --few-labels 1,5,20
       cotswold evaluate runs/mine --layers 1.output --layers 3.pooled --json
 
     Parameters
@@ -88,6 +91,12 @@ def evaluate(
         Class weights of an accuracy: `paper` (0.353 to 0.647, for any numbers of images, so that guessing
         gives 0.647 as in the paper), `equal`, `counts` (all images weigh the same, so that guessing gives the
         fraction of the larger class), or the weight of the positives, between 0 and 1.
+    few_labels
+        Numbers of labelled images of each class, as in 1,2,5. A classifier learns from them, on responses
+        of the network, on those of random filters, k-means and the control, and on pixels. Default:
+        those of the recipe's tests.
+    draws
+        Number of random draws of the labelled images, at least 2.
     stores
         Folder for prepared samples. Default: the folder that the run used.
     threads
@@ -117,6 +126,8 @@ def evaluate(
             control=control,
             splits=splits,
             weights=weights,
+            few_labels=_numbers(few_labels),
+            draws=draws,
             stores=stores,
             threads=threads,
             repeat=repeat,
@@ -124,6 +135,7 @@ def evaluate(
         )
     else:
         neurons = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
+        neurons |= {"few-labels": few_labels}
         if useless := [f"--{each}" for each, value in neurons.items() if value]:
             raise UserError(
                 f"{run} is a supervised run, which is tested on labelled samples; omit "
@@ -145,3 +157,13 @@ def evaluate(
     from cotswold.cli.support.evaluation_tables import show  # loads torch, so only after threads are set
 
     show(found)
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    """Return the numbers of labels in a text such as 1,2,5; raises UserError for other texts."""
+    from cotswold.errors import UserError
+
+    words = [word.strip() for word in text.split(",")] if text is not None else []
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise UserError(f"--few-labels must be numbers of labelled images, as in 1,2,5; got {text}")
+    return tuple(map(int, words))

@@ -8,10 +8,12 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 
 from cotswold import wire as m
 from cotswold.errors import ResumableError
 from cotswold.processes.process_group import ProcessGroup
+from cotswold.shards.core.events import Event
 from cotswold.shards.core.membership import Member
 from cotswold.shards.runtime.chunked_read import ChunkedRead
 from cotswold.transport import Lost, Ready
@@ -222,6 +224,18 @@ class CoordinatorLoop(ABC):
         self._exit_reasons[name] = why
         known = {} if code is None else {"exit_code": code}
         self._on_event("exited", {"name": name, "reason": why, **known})
+
+    def _report_events(self, events: Iterable[Event]) -> None:
+        """Report events of the state machine; a member that joins has its process number and its host."""
+        for event in events:
+            fields = asdict(event)
+            kind, name = fields.pop("kind"), event.name
+            if kind == "joined" and self.process_group.is_watched(name):
+                fields |= {
+                    "process": self.process_group.pid_of(name),
+                    "host": self.process_group.machine_of(name),
+                }
+            self._on_event(kind, fields)
 
     def _abandon_lost(self, now: float) -> None:
         """Report peers that were lost but never exited: their network link was cut."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import get_args
 
 from cotswold import wire as m
@@ -111,9 +110,7 @@ class ReplicaCoordinator(CoordinatorLoop):
         self._abandon_lost(now)
         self.deliver(self.machine.tick(now))
         self.process_group.tick(now)
-        for event in self.machine.take_events():
-            told = asdict(event)
-            self._on_event(told.pop("kind"), told)
+        self._report_events(self.machine.take_events())
         for server in self.servers:
             if self.monitor.should_request(server, now):
                 self.messenger.send(server, self.counters_request)

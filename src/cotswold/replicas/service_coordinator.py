@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import get_args
 
 from cotswold import wire as m
@@ -72,9 +71,7 @@ class ServiceCoordinator(CoordinatorLoop):
     def _tick(self, now: float) -> None:
         self._abandon_lost(now)
         self.deliver(self.machine.tick(now))
-        for event in self.machine.take_events():
-            told = asdict(event)
-            self._on_event(told.pop("kind"), told)
+        self._report_events(self.machine.take_events())
         self._abandoned.update(self.machine.silent_servers(now, self.machine.rules.silent_seconds))
         if lost := self.lost_servers(self.servers):
             whys = "; ".join(f"{name} {why}" for name, why in self._whys.items())

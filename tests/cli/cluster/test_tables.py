@@ -137,8 +137,8 @@ def test_a_screen_that_is_short_shows_the_last_events_and_all_else() -> None:
 
 def test_lines_that_are_longer_than_a_row_take_several() -> None:
     found = Overview(looked(events=happened(100)), {})
-    lines = lines_of(found, 0)
-    columns = max(map(len, lines)) // 2
+    columns = max(map(len, lines_of(found, 0))) // 2
+    lines = lines_of(found, 0, Screen(None, columns))  # some columns are left out
     wrapped = sum(-(-len(each) // columns) or 1 for each in lines)
     assert wrapped > len(lines)
     assert len(lines_of(found, 20, Screen(wrapped + 4, columns))) == len(lines) + 4

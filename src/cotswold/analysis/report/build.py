@@ -33,6 +33,7 @@ from cotswold.analysis.report.blocks import (
     Table,
     row,
 )
+from cotswold.analysis.report.few_labels import few_labels, headline
 from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.full_batch import full_batch_section
 from cotswold.analysis.run_history import History, number
@@ -122,6 +123,7 @@ def build_report(
         if network is not None:
             network.eval()
         page.add("Selectivity", lambda: findings.selectivity(found, page.name))
+        page.add("Few labels", lambda: few_labels(found))
         page.add("The most selective neurons", lambda: findings.neuron_profiles(found))
         page.add("Filters", lambda: filters(network, transform, page.name))
     data = recipe.data
@@ -210,6 +212,7 @@ def _numbers(
         boxes.append((scaled(rate, "FLOP/s"), "sustained"))
     for found in evaluation.objects[:3] if evaluation else ():
         boxes += _best_neurons(found)
+        boxes += headline(found.name, found.few_labels) if found.few_labels is not None else []
     if classified is not None:
         boxes.append((percent(classified.accuracy), f"correct, {classified.split} {word}"))
     if errors is not None:

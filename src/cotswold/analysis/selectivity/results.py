@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cotswold.analysis.results_file import ResultsFile, html_table
+from cotswold.analysis.selectivity.few_label_results import FewLabels
 from cotswold.analysis.selectivity.neurons import Position
 from cotswold.analysis.selectivity.scores import PAPER, ClassWeights, LayerSelectivity, PassTime
 
@@ -84,6 +85,7 @@ class ObjectSelectivity:
         weights: weights of the classes in an accuracy.
         clustering: result of k-means.
         test_key: key of the test's settings: equal keys have equal results.
+        few_labels: accuracy with few labelled images, if measured.
     """
 
     name: str
@@ -101,6 +103,7 @@ class ObjectSelectivity:
     weights: ClassWeights = PAPER
     clustering: Clustering | None = None
     test_key: str = ""
+    few_labels: FewLabels | None = None
 
     @property
     def best(self) -> LayerSelectivity:
@@ -179,7 +182,17 @@ class Evaluation:
             name: name of the object.
             test_key: key of the test's settings.
         """
-        return any(each.name == name and each.test_key == test_key for each in self.objects)
+        return self.result(name, test_key) is not None
+
+    def result(self, name: str, test_key: str) -> ObjectSelectivity | None:
+        """Return the result of a test; None if there is none.
+
+        Args:
+            name: name of the object.
+            test_key: key of the test's settings.
+        """
+        found = (each for each in self.objects if each.name == name and each.test_key == test_key)
+        return next(found, None)
 
     def to_json(self) -> str:
         """Return JSON text for `from_json`.

@@ -54,6 +54,8 @@ class EvaluationOptions:
     stores: Path | None
     repeat: bool
     display: Display
+    few_labels: Sequence[int] = ()
+    draws: int = 50
 
 
 @dataclass(frozen=True)
@@ -103,24 +105,64 @@ def score_objects(
     waiting = []
     for test in tests:
         sources = open_source(expand(test.positives)), open_source(expand(test.negatives))
+        few = _few_label_settings(test, options, field)
+        if few is not None:
+            few.require_images(*map(len, sources))  # before any computation
         asked = field.test_key(*sources)
-        if not options.repeat and evaluation.has_result(test.name, asked):
+        earlier = None if options.repeat else evaluation.result(test.name, asked)
+        if earlier is not None and (few is None or few.is_answered_by(earlier.few_labels)):
             options.display.show(
                 f"{test.name}: reusing the result of the same earlier test (--repeat, Python: "
                 "repeat=True, tests again)"
             )
         else:
-            waiting.append((test.name, sources, asked))
+            waiting.append(_Waiting(test.name, sources, asked, earlier, few))
     if not waiting:
         return evaluation
     with options.display.stages() as told:
         baselines, clustering = _baselines(field, told)
-        for name, sources, asked in waiting:
-            found = _tested(field, baselines, name, sources, told)
-            found = replace(found, clustering=clustering, test_key=asked)
-            # another process may have added a test
-            evaluation = _earlier_results(directory, field).with_object(found)
-            evaluation.write(directory.evaluation)
+        for one in waiting:
+            test_set = _test_set(field.recipe, field.trained, one.sources)
+            compared = baselines(one.sources, test_set)
+            found = one.earlier
+            if found is None:
+                found = _tested(field, compared, one.name, test_set, told)
+                found = replace(found, clustering=clustering, test_key=one.key)
+                evaluation = _saved(directory, field, found)
+            if one.few is not None:
+                few_found = _few_labels(field, compared, one.name, test_set, one.few, told)
+                evaluation = _saved(directory, field, replace(found, few_labels=few_found))
+            for reason in test_set.broken:
+                field.display.show(f"left out: {reason}")
+    return evaluation
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A test that needs computation; ``earlier`` has its selectivity already."""
+
+    name: str
+    sources: Sources
+    key: str
+    earlier: analysis.ObjectSelectivity | None
+    few: analysis.FewLabelSettings | None
+
+
+def _few_label_settings(
+    test: Test, options: EvaluationOptions, field: _TestContext
+) -> analysis.FewLabelSettings | None:
+    labels, network = options.few_labels or test.few_labels, field.trained.network
+    layers = [*analysis.top_layers(network, "pooled"), *analysis.top_layers(network, "output")]
+    chosen = field.settings.layers if options.layers else layers
+    return analysis.FewLabelSettings(labels, chosen, options.draws) if labels else None
+
+
+def _saved(
+    directory: RunDirectory, field: _TestContext, found: analysis.ObjectSelectivity
+) -> analysis.Evaluation:
+    """Write a result, and return all results of this step; another process may have added a test."""
+    evaluation = _earlier_results(directory, field).with_object(found)
+    evaluation.write(directory.evaluation)
     return evaluation
 
 
@@ -209,13 +251,16 @@ def _test_set(recipe: Recipe, trained: Trained[StackNetwork], sources: Sources) 
 
 
 def _tested(
-    field: _TestContext, make: MakeBaselines, name: str, sources: Sources, told: Stages
+    field: _TestContext,
+    compared: analysis.Baselines,
+    name: str,
+    test_set: analysis.ObjectTestSet,
+    told: Stages,
 ) -> analysis.ObjectSelectivity:
-    test_set = _test_set(field.recipe, field.trained, sources)
-    found = analysis.score_object(
+    return analysis.score_object(
         name,
         field.trained.network,
-        make(sources, test_set),
+        compared,
         test_set,
         field.settings,
         unlabelled=partial(field.unlabelled, _UNLABELLED) if field.store is not None else None,
@@ -223,6 +268,20 @@ def _tested(
         original_of=test_set.original_of,
         progress=lambda doing, done: told(f"{name}, {doing}", done),
     )
-    for reason in test_set.broken:
-        field.display.show(f"left out: {reason}")
-    return found
+
+
+def _few_labels(
+    field: _TestContext,
+    compared: analysis.Baselines,
+    name: str,
+    test_set: analysis.ObjectTestSet,
+    settings: analysis.FewLabelSettings,
+    told: Stages,
+) -> analysis.FewLabels:
+    return analysis.few_labels(
+        field.trained.network,
+        compared,
+        test_set,
+        settings,
+        progress=lambda doing, done: told(f"{name}, {doing}", done),
+    )

@@ -92,6 +92,8 @@ def selectivity(
     control: Run | str | Path | None = None,
     splits: int = 5,
     weights: str | float = "paper",
+    few_labels: Sequence[int] = (),
+    draws: int = 50,
     stores: str | Path | None = None,
     threads: int | None = None,
     repeat: bool = False,
@@ -112,6 +114,10 @@ def selectivity(
         splits: Random halves for the held-out accuracy, 1 to 35.
         weights: Weight of positives in an accuracy: ``"paper"`` (0.353), ``"equal"``, ``"counts"`` (equal
             weight for every image), or a number between 0 and 1.
+        few_labels: Numbers of labelled images of each class, such as ``[1, 2, 5]``. A classifier learns from
+            them, on responses of the network, on those of its baselines, and on pixels. [those of the
+            recipe's tests]
+        draws: Random draws of the labelled images, at least 2.
         stores: Folder of prepared stores. [default folder]
         threads: Number of threads. [as in the recipe, else all cores]
         repeat: Repeat tests that have results.
@@ -134,6 +140,7 @@ def selectivity(
     recipe = known.recipe
     if not recipe.network.stacks:
         given = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
+        given |= {"few_labels": few_labels}
         useless = " and ".join(name for name, value in given.items() if value)
         raise UserError(
             f"{_run_path(run)} is a supervised run, which is tested on labelled samples; "
@@ -150,7 +157,9 @@ def selectivity(
         from cotswold.api.inference import baselines
 
         rival = None if control is None else Path(_run_path(control))
-        wishes = baselines.EvaluationOptions(layers, rival, splits, weighed, known.stores, repeat, display)
+        wishes = baselines.EvaluationOptions(
+            layers, rival, splits, weighed, known.stores, repeat, display, few_labels, draws
+        )
         return baselines.score_objects(known.directory, tests, wishes)
 
 

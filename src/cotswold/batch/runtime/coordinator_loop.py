@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from typing import get_args
 
 from cotswold import wire as m
@@ -94,9 +93,7 @@ class BatchCoordinator(CoordinatorLoop):
         self._abandon_lost(now)
         self.deliver(self.machine.tick(now))
         self.process_group.tick(now)
-        for event in self.machine.take_events():
-            told = asdict(event)
-            self._on_event(told.pop("kind"), told)
+        self._report_events(self.machine.take_events())
         trouble = self.machine.failure(now)
         if (
             trouble is None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from cotswold.analysis import Classification, Evaluation, ObjectSelectivity, Regression
+    from cotswold.analysis import Classification, Evaluation, FewLabels, ObjectSelectivity, Regression
     from cotswold.analysis.selectivity.scores import LayerSelectivity
 
 _MAX_CONFUSION_CLASSES = 12
@@ -38,6 +38,30 @@ def print_selectivity(evaluation: Evaluation) -> None:
             figures = [f"{row.guess:.3f}", *baselines, _describe_layer(layer), f"{layer.spread:.3f}"]
             table.add_row(printable(row.name), layer.layer, *figures)
     _print(table, [_describe_object(row) for row in evaluation.objects])
+    measured = [(row.name, row.few_labels) for row in evaluation.objects if row.few_labels is not None]
+    for name, few in measured:
+        _print(_few_label_table(name, few), [])
+    for name, few in measured:
+        for sentence in few.sentences(name):
+            print(printable(sentence))
+
+
+def _few_label_table(name: str, few: FewLabels) -> Table:
+    """Return the accuracy by the number of labelled images, a row for each kind of features."""
+    from rich.table import Table
+
+    title = f"{printable(name)}: accuracy with few labels of each class, in %, ± over {few.draws} draws"
+    table = Table(title=title, title_justify="left")
+    table.add_column("features of")
+    for count in few.labels:
+        table.add_column(f"{count} label{'s' if count > 1 else ''}", justify="right")
+    for origin, curve in few.best_curves.items():
+        layer = f" ({curve.layer})" if curve.layer else ""
+        figures = zip(curve.means, curve.spreads, strict=True)
+        table.add_row(
+            f"{origin}{layer}", *(f"{100 * mean:.1f} ± {100 * spread:.1f}" for mean, spread in figures)
+        )
+    return table
 
 
 def _describe_object(row: ObjectSelectivity) -> str:

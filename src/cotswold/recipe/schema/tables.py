@@ -14,7 +14,7 @@ from cotswold.geometry import Grid, MapShape, StackGeometry
 from cotswold.recipe.bounds import VALUES_MAX, hidden_maximum, items
 from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.data import Data, FrameData, GivenData, ImageData, SourcedData, TableData
-from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
+from cotswold.recipe.schema.fields import Positive, Section, Span, Text, Times, pair
 from cotswold.recipe.schema.network import Network
 from cotswold.recipe.schema.training import (
     BatchTraining,
@@ -130,6 +130,11 @@ class Evaluation(Section):
     """Source of the positive images."""
     negatives: Text
     """Source of the negative images."""
+    few_labels: Annotated[list[Times], items(100)] = Field(default_factory=list)
+    """Numbers of labelled images of each class, such as `[1, 2, 5]`. A classifier learns from them, on
+    responses of the network, on those of random filters and k-means, and on pixels. If not set, this is
+    not measured.
+    """
 
 
 class Tables(Section):

@@ -1,0 +1,1 @@
+"""Figures that docs/explanation quotes, and where each comes from."""
