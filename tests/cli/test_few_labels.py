@@ -139,7 +139,12 @@ def test_report_opens_the_page_where_there_is_a_display(
     desk: Desk, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
+
+    def open_page(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", open_page)
     monkeypatch.setattr("cotswold.cli.report.has_display", lambda: True)
     said = cotswold("report", copy, "--open")
     assert opened == [(copy / "report.html").resolve().as_uri()]

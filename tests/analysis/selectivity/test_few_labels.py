@@ -34,7 +34,7 @@ def measured(
     baselines: Baselines | None = None,
     batch: int = 25,
 ) -> FewLabels:
-    batches = list(zip(images.split(batch), kinds(images).split(batch), strict=True))
+    batches = list(zip(torch.split(images, batch), torch.split(kinds(images), batch), strict=True))
     return few_labels(network, baselines or Baselines(), lambda: batches, settings)
 
 

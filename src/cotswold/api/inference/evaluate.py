@@ -139,8 +139,8 @@ def selectivity(
     known.require_recipe_run("an evaluation")
     recipe = known.recipe
     if not recipe.network.stacks:
-        given = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
-        given |= {"few_labels": few_labels}
+        given: dict[str, object] = {"positives": positives, "negatives": negatives, "layers": layers}
+        given |= {"control": control, "few_labels": few_labels}
         useless = " and ".join(name for name, value in given.items() if value)
         raise UserError(
             f"{_run_path(run)} is a supervised run, which is tested on labelled samples; "
