@@ -206,7 +206,7 @@ class TestReference:
 
     def test_options_and_examples_of_commands_are_shown(self, pages: Mapping[str, str]) -> None:
         text = pages["reference/commands/train.md"]
-        assert "`--restarts INT`" in text
+        assert "`--restarts INT`" in text and "\ncotswold train [OPTIONS] [RECIPE]\n" in text
         assert "```console\ncotswold train demo\n" in text
         assert "## cotswold cluster drain" in pages["reference/commands/cluster.md"]
 

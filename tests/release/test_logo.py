@@ -7,7 +7,7 @@ from math import hypot
 from pathlib import Path
 from xml.etree import ElementTree
 
-LOGO = Path(__file__).parents[2] / "docs" / "figures" / "logo.svg"
+LOGO = Path(__file__).parents[2] / "docs" / "assets" / "logo.svg"
 SVG = "{http://www.w3.org/2000/svg}"
 
 

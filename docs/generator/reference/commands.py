@@ -12,6 +12,8 @@ from docs.generator.reference.text import prose, table
 from cotswold.cli.main import COMMANDS, build
 
 _SECTION = r"^## cotswold {}$(.*?)(?=^## |\Z)"
+_REPEATED = re.compile(r"^cotswold ((?:[a-z-]+ )+)\1", re.MULTILINE)
+"""A usage: the builder writes the names of the command before the text of the usage, which has them."""
 
 
 def command_pages() -> dict[str, str]:
@@ -39,7 +41,8 @@ def command_page(name: str) -> str:
     found = re.search(_SECTION.format(re.escape(name)), text, re.MULTILINE | re.DOTALL)
     if found is None:
         raise LookupError(f"the documentation of the command line has no section for {name}")
-    return f"# cotswold {name}\n\n{_markdown(found[1]).strip()}\n"
+    text = _REPEATED.sub(r"cotswold \1", _markdown(found[1]))
+    return f"# cotswold {name}\n\n{text.strip()}\n"
 
 
 def _markdown(text: str) -> str:
