@@ -137,11 +137,8 @@ CHECKS: dict[str, Callable[[Reader], None]] = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [name if name == "first-run" else pytest.param(name, marks=pytest.mark.soak) for name in CHECKS],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("name", CHECKS)
 def test_a_reader_sees_what_the_page_says(name: str, tmp_path: Path) -> None:
     CHECKS[name](followed(name, tmp_path))
 
