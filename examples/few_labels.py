@@ -56,7 +56,9 @@ def main(out: Path, short: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--short", action="store_true")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--short", action="store_true", help="small size, as in the tests")
     main(**vars(parser.parse_args()))

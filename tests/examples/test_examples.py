@@ -40,6 +40,12 @@ KILLS = 60
 """Most kills of one run; each comes at most a second after a checkpoint or the start."""
 
 
+@pytest.mark.parametrize("program", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_every_program_parses_its_arguments_and_explains_them(program: Path) -> None:
+    text = program.read_text(encoding="utf-8")
+    assert "argparse.ArgumentParser" in text and "sys.argv[1]" not in text
+
+
 def test_every_example_is_tested_and_listed() -> None:
     assert sorted(each.stem for each in EXAMPLES.glob("*.py")) == ALL
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")

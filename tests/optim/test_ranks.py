@@ -16,6 +16,7 @@ from cotswold.optim import LBFGS, Combine, ConjugateGradient, Dot, DTensorVector
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="no Gloo in this torch")
 
+METHODS = pytest.mark.parametrize("method", [LBFGS, ConjugateGradient])
 MATRIX = torch.arange(15, dtype=torch.float64).view(5, 3) / 7 - 1
 """Five rows over two ranks: three and two."""
 
@@ -79,7 +80,7 @@ def test_lbfgs_on_uneven_dtensors_does_what_it_does_on_tensors() -> None:
     assert "use TensorVectors" in refused[0] and "pending sum" in refused[1]
 
 
-def _copies(wrapped: bool) -> tuple[list[float], Tensor] | str:
+def _copies(method: type[LBFGS | ConjugateGradient], wrapped: bool) -> tuple[list[float], Tensor] | str:
     """Train with half of the samples on each rank."""
     torch.manual_seed(0)
     rank = dist.get_rank()
@@ -90,7 +91,7 @@ def _copies(wrapped: bool) -> tuple[list[float], Tensor] | str:
         x, y = x[rank::2], y[rank::2]
     if wrapped:
         module = DistributedDataParallel(module)
-    optimiser = ConjugateGradient(module.parameters())
+    optimiser = method(module.parameters())
 
     def closure() -> Tensor:
         optimiser.zero_grad()
@@ -105,15 +106,21 @@ def _copies(wrapped: bool) -> tuple[list[float], Tensor] | str:
     return losses, torch.cat([each.detach().reshape(-1) for each in module.parameters()])
 
 
-def test_under_ddp_the_loss_is_averaged_and_all_ranks_decide_as_one_process_would() -> None:
-    ((expected, weights),) = on_ranks(1, _copies, False)
-    for losses, found in on_ranks(2, _copies, True):
+@METHODS
+def test_under_ddp_the_loss_is_averaged_and_all_ranks_decide_as_one_process_would(
+    method: type[LBFGS | ConjugateGradient],
+) -> None:
+    ((expected, weights),) = on_ranks(1, _copies, method, False)
+    for losses, found in on_ranks(2, _copies, method, True):
         assert losses == pytest.approx(expected, rel=1e-5)
         assert torch.allclose(found, weights, rtol=1e-4)
 
 
-def test_ranks_with_gradients_of_their_own_are_told_so_instead_of_parting() -> None:
-    for words in on_ranks(2, _copies, False):
+@METHODS
+def test_ranks_with_gradients_of_their_own_are_told_so_instead_of_parting(
+    method: type[LBFGS | ConjugateGradient],
+) -> None:
+    for words in on_ranks(2, _copies, method, False):
         assert "rank 1 has another gradient than rank 0" in words and "group=None" in words
 
 

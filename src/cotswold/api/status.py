@@ -29,6 +29,15 @@ _LATE_SECONDS = 5.0
 """Seconds without a report after which a run is late."""
 _RECENT_SECONDS = 60.0
 
+_OUTCOMES = {
+    "counted": "counted",
+    "torn": "torn",
+    "refused": "refused",
+    "lost": "lost and handed out again",
+    "left_out": "left out",
+}
+"""Words for the outcomes of samples."""
+
 
 @dataclass(frozen=True)
 class Why:
@@ -192,8 +201,8 @@ def _epoch(now: Mapping[str, object]) -> str:
     samples = now.get("samples")
     account = samples if isinstance(samples, Mapping) else {}
     words = [
-        f"{activity.figure(account, name):,.0f} {name.replace('_', ' ')}"
-        for name in ("counted", "torn", "refused", "lost", "left_out")
+        f"{activity.figure(account, name):,.0f} {words}"
+        for name, words in _OUTCOMES.items()
         if account.get(name)
     ]
     epoch = f"epoch {activity.figure(now, 'epoch') + 1:.0f} of {activity.figure(now, 'epochs'):.0f}"

@@ -87,6 +87,14 @@ _OPTIONS = Group("Options of every command", sort_key=len(GROUPS))
 _Flag = Annotated[bool, Parameter(negative=(), group=_OPTIONS, show_default=False)]
 
 
+class _Console(Console):
+    """A console whose closed pipe is handled as that of `print`; by default it exits with status 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError."""
+        raise BrokenPipeError
+
+
 def build(called: str | None = None) -> App:
     """Return the application with every command registered by name, none loaded.
 
@@ -95,7 +103,7 @@ def build(called: str | None = None) -> App:
     """
     app = App(
         name="cotswold",
-        console=Console(),  # or command groups would keep the first console that they make, with its width
+        console=_Console(),  # or command groups would keep the first console that they make, with its width
         help=HELP,
         help_epilogue="" if called in COMMANDS else EPILOGUE,
         version=__version__,

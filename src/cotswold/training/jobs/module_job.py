@@ -191,8 +191,9 @@ def open_module_job(
         if wanted.cluster.ray_address is not None:
             if isinstance(training, DownpourTraining):
                 raise UserError(
-                    "replicas of a program's module are forked from it, on this machine; omit ray_address, "
-                    "or train a recipe"
+                    "replicas of a program's module are forks of the program, on this machine; omit "
+                    "ray_address, train a recipe, or serve the module to loops on other machines "
+                    "(cotswold serve)"
                 )
             module_batch.check_remote_construction(factory, wanted)
             check_joinable(wanted.cluster.ray_address)
