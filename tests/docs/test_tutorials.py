@@ -113,8 +113,8 @@ def kill_anything(reader: Reader) -> None:
 def partitioned_unet(reader: Reader) -> None:
     shown = reader.output()
     assert len(set(re.findall(r"loss (\S+),", shown))) == 1
-    alone, *halves = numbers(r"(\d+) MB for this step", shown)
-    assert len(halves) == 2 and max(halves) < 0.75 * alone
+    alone, *others = numbers(r"(\d+) MB for this step", shown)
+    assert len(others) == 2 + 4 and max(others[:2]) < 0.9 * alone and max(others[2:]) < 0.5 * alone
     shares = numbers(r"([\d.]+)% of the pixels", shown)
     assert len(shares) == 3 and min(shares) > 95
     assert (reader.folder / "unet.svg").is_file()
