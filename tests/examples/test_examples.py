@@ -43,7 +43,7 @@ KILLS = 60
 @pytest.mark.parametrize("program", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_every_program_parses_its_arguments_and_explains_them(program: Path) -> None:
     text = program.read_text(encoding="utf-8")
-    assert "argparse.ArgumentParser" in text and "sys.argv[1]" not in text
+    assert "argparse.ArgumentParser" in text and "main(Path(sys" not in text
 
 
 def test_every_example_is_tested_and_listed() -> None:
