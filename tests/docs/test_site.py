@@ -75,7 +75,7 @@ class TestPages:
             built(small, "# Front\n", {"reference/nn.md": "# nn\n\n::: cotswold.nn.NoSuchLayer\n"})
 
     def test_a_link_to_a_missing_page_ends_the_build(self, small: Path) -> None:
-        with pytest.raises(SiteError, match=r"docs/index\.md links to nowhere\.md"):
+        with pytest.raises(SiteError, match=r"README\.md links to nowhere\.md"):
             built(small, "# Front\n\n[page](nowhere.md)\n")
 
     @pytest.mark.parametrize(
