@@ -10,7 +10,7 @@ import ast
 import inspect
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
 from cyclopts import App
@@ -73,7 +73,12 @@ CONTENTS = {
 ERROR = "error"
 """Name of the schema of errors, which every command prints."""
 
-_RESULTS = {"prepare": Summary, "why": Why, "cluster.status": Overview, "cluster.explain": Explained}
+_RESULTS: Mapping[str, type[Summary | Why | Overview | Explained]] = {
+    "prepare": Summary,
+    "why": Why,
+    "cluster.status": Overview,
+    "cluster.explain": Explained,
+}
 """Classes whose fields are those of a schema."""
 _WRITERS = {"print_json": (0, ""), "write_result": (1, "bench.")}
 """Functions that print JSON: index of the argument with the name of the schema, and prefix of the name."""
