@@ -6,7 +6,7 @@
 `FullBatchClassifier` learn from its responses, or from pixels. The program writes `few_labels.svg`.
 """
 
-import argparse
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -56,9 +56,7 @@ def main(out: Path, short: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--short", action="store_true", help="small size, as in the tests")
     main(**vars(parser.parse_args()))
