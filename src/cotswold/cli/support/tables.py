@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.cli.support.json_output import print_json
+from cotswold.cli.support.number_lists import numbers_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -119,15 +120,9 @@ def _width(drawn: Table) -> int:
 
 def thread_counts(words: str | None) -> list[int]:
     """Parse numbers of threads such as 1,2; raises UserError for other texts."""
-    from cotswold.errors import UserError
     from cotswold.host import granted_cores
 
-    if words is None:
-        return [granted_cores(environ={})]
-    numbers = [word.strip() for word in words.split(",")]
-    if not all(number.isdigit() and int(number) >= 1 for number in numbers):
-        raise UserError(f"--threads must be numbers, as in 1,2; got {words}")
-    return [int(number) for number in numbers]
+    return numbers_of(words, "--threads must be numbers, as in 1,2") or [granted_cores(environ={})]
 
 
 def require_positive(number: int, option: str) -> int:
