@@ -85,8 +85,8 @@ def print_fitting(drawn: Table, headings: Sequence[str], cells: Sequence[Sequenc
     """
     from rich.console import Console
 
-    console = Console(emoji=False)
-    if _width(drawn) <= console.width:
+    console = Console(emoji=False, markup=False)  # names of classes may contain markup
+    if fits(drawn):
         console.print(drawn)
         return
     cells = list(cells)
@@ -96,6 +96,13 @@ def print_fitting(drawn: Table, headings: Sequence[str], cells: Sequence[Sequenc
             count -= 1
         console.print(_transposed_table(headings, cells[:count]))
         cells = cells[count:]
+
+
+def fits(drawn: Table) -> bool:
+    """True if a table is no wider than the terminal."""
+    from rich.console import Console
+
+    return _width(drawn) <= Console().width
 
 
 def _transposed_table(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
@@ -115,7 +122,7 @@ def _width(drawn: Table) -> int:
     """Return the width that a table needs uncut, in terminal columns."""
     from rich.console import Console
 
-    return Console(width=10_000).measure(drawn).maximum
+    return Console(width=10_000, emoji=False, markup=False).measure(drawn).maximum
 
 
 def thread_counts(words: str | None) -> list[int]:
