@@ -85,7 +85,12 @@ def test_numbers_that_json_lacks_are_null(capsys: pytest.CaptureFixture[str]) ->
     found = {"loss": float("nan"), "rows": [{"rate": float("inf")}, (1.5, -float("inf"))], "at": Path("a")}
     print_json("why", found)
     told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert told == {"schema": "cotswold.why/1", "loss": None, "rows": [{"rate": None}, [1.5, None]], "at": "a"}
+    assert told == {
+        "schema": "cotswold.why/1",
+        "loss": None,
+        "rows": [{"rate": None}, [1.5, None]],
+        "at": "a",
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from cotswold.cli.support.number_lists import numbers_of
 from cotswold.errors import UserError
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "1,,2", "1,x", "²", "3..1", "1..", "..2", "1..2..3", "1..2,4"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "-1", "1,,2", "1,x", "²", "3..1", "1..", "..2", "1..2..3", "1..2,4"]
+)
 def test_other_texts_are_refused_with_the_requirement(text: str) -> None:
     with pytest.raises(UserError) as refused:
         numbers_of(text, "--ranks must be numbers")
