@@ -2,12 +2,12 @@
 
     python benchmarks/demo.py FOLDER [--out benchmarks/results]
 
-Writes demo.json: commit, machine, and for each seed the held-out accuracy of the best neuron, and the accuracy
-of a classifier that learns from 1, 2, 5 and 10 labelled images of each class, on the features of the network,
-of a k-means dictionary in its last stack, of random filters, and on pixels (`cotswold evaluate`). Two more
-baselines learn from the same training images without this network: k-means dictionaries in all three stacks,
-one after another, and one dictionary of 256 whole images. Results that are in FOLDER already are not computed
-again.
+Writes demo.json: commit, machine, and for each seed the held-out accuracy of the best neuron, and the
+accuracy of a classifier that learns from 1, 2, 5 and 10 labelled images of each class, on the features of
+the network, of a k-means dictionary in its last stack, of random filters, and on pixels (`cotswold
+evaluate`). Two more baselines learn from the same training images without this network: k-means
+dictionaries in all three stacks, one after another, and one dictionary of 256 whole images. Results that
+are in FOLDER already are not computed again.
 """
 
 from __future__ import annotations
