@@ -137,8 +137,8 @@ def evaluate(
             progress=True,
         )
     else:
-        neurons = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
-        neurons |= {"few-labels": few_labels, "draws": draws}
+        neurons: dict[str, object] = {"positives": positives, "negatives": negatives, "layers": layers}
+        neurons |= {"control": control, "few-labels": few_labels, "draws": draws}
         if useless := [f"--{each}" for each, value in neurons.items() if value is not None]:
             raise UserError(
                 f"{run} is a supervised run, which is tested on labelled samples; omit "
