@@ -45,8 +45,9 @@ def test_the_last_line_of_an_evaluation_is_the_sentence_about_few_labels(desk: D
     assert (found.labels, found.draws) == ((1, 4), 6)
     assert said.out.splitlines()[-1] == found.sentences("level")[-1]
     assert [*found.best_curves] == ["this network", "k-means", "random filters", "pixels"]
+    table = said.out.partition("accuracy with few labels")[2].splitlines()
     for origin, curve in found.best_curves.items():
-        row = next(line for line in said.out.splitlines() if line.startswith(f"│ {origin}"))
+        row = next(line for line in table if line.startswith(f"│ {origin}"))
         assert f"{100 * curve.means[0]:.1f} ± {100 * curve.spreads[0]:.1f}" in row
 
 
