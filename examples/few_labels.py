@@ -30,7 +30,7 @@ def main(out: Path, short: bool) -> None:
     features = stack.fit_transform(pixels)
     logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     network = make_pipeline(StandardScaler(), FullBatchClassifier((50,), alpha=1.0, tol=0.01, random_state=0))
-    rivals = {
+    models = {
         "logistic regression, pixels": (logistic, pixels),
         "logistic regression, features": (logistic, features),
         "network, pixels": (network, pixels),
@@ -38,7 +38,7 @@ def main(out: Path, short: bool) -> None:
     }
 
     figure, axes = plt.subplots(figsize=(5, 3.2), layout="constrained")
-    for name, (model, inputs) in rivals.items():
+    for name, (model, inputs) in models.items():
         scores = np.zeros((len(counts), seeds))
         for place in np.ndindex(scores.shape):
             split = train_test_split(
