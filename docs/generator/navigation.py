@@ -1,6 +1,6 @@
-"""Navigation of the site: entries of mkdocs.yml, expanded to the pages that exist.
+"""Navigation of the site: entries of mkdocs.yml, with folders expanded to their pages.
 
-Knows: folders as entries, folders whose pages may still be missing. Does not know: titles of pages.
+Knows: folders as entries. Does not know: titles of pages.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from pathlib import Path
 
 from docs.generator.errors import SiteError
 
-GROWING = ("tutorials/", "how-to/")
-"""Folders of which the navigation may list pages that do not exist yet."""
-
 Entry = str | dict[str, "str | list[Entry]"]
 
 
@@ -20,11 +17,10 @@ def expand(entries: Sequence[Entry], pages: Path) -> list[Entry]:
     """Return the navigation with folders replaced by their pages.
 
     An entry that ends with a slash stands for all pages below that folder that no other entry lists, by
-    itself or by a folder further down, in alphabetical order. A listed page that is missing is left out
-    if it belongs to a folder of `GROWING`.
+    itself or by a folder further down, in alphabetical order.
 
     Raises:
-        SiteError: if another listed page is missing, or if a page of the site is not listed.
+        SiteError: if a listed page is missing, or if a page of the site is not listed.
     """
     listed = set(_listed(entries))
     found = list(_expand(entries, pages, listed))
@@ -53,8 +49,8 @@ def _expand(entries: Sequence[Entry], pages: Path, listed: set[str]) -> Iterator
         if isinstance(entry, dict):
             ((title, inside),) = entry.items()
             if isinstance(inside, str):
-                if _exists(inside, pages):
-                    yield entry
+                _check(inside, pages)
+                yield entry
             elif found := list(_expand(inside, pages, listed)):
                 yield {title: found}
         elif entry.endswith("/"):
@@ -63,14 +59,12 @@ def _expand(entries: Sequence[Entry], pages: Path, listed: set[str]) -> Iterator
             )
             below = sorted(page.relative_to(pages).as_posix() for page in (pages / entry).rglob("*.md"))
             yield from (page for page in below if page not in listed and not page.startswith(inner))
-        elif _exists(entry, pages):
+        else:
+            _check(entry, pages)
             yield entry
 
 
-def _exists(page: str, pages: Path) -> bool:
-    """True if a page exists; False if it may still be missing; SiteError otherwise."""
-    if (pages / page).is_file():
-        return True
-    if page.startswith(GROWING):
-        return False
-    raise SiteError(f"nav in mkdocs.yml lists {page}, which does not exist; remove it or write the page")
+def _check(page: str, pages: Path) -> None:
+    """Raise SiteError if a listed page is missing."""
+    if not (pages / page).is_file():
+        raise SiteError(f"nav in mkdocs.yml lists {page}, which does not exist; remove it or write the page")

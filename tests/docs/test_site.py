@@ -13,7 +13,10 @@ import yaml
 from docs.generator import navigation, stage
 from docs.generator.build import SiteError, build, check_hosts
 from docs.generator.docstrings import convert as convert_docstring
-from docs.generator.reference import api, environment, events, metrics, reference_pages
+from docs.generator.reference import api, environment, events, json_output, metrics, reference_pages
+from docs.generator.reference.recipes import summary
+from tests.cli.test_json_output import TABLES
+from tests.support.cli.command import cotswold
 
 from cotswold.cli.main import COMMANDS
 from cotswold.recipe import Recipe, shipped_names
@@ -155,14 +158,10 @@ class TestNavigation:
         found = navigation.expand([{"A": ["a/c.md", "a/"]}, {"D": ["a/d/f.md", "a/d/"]}], tmp_path)
         assert found == [{"A": ["a/c.md", "a/b.md"]}, {"D": ["a/d/f.md", "a/d/e.md"]}]
 
-    def test_a_tutorial_may_be_missing_and_a_new_one_is_listed(self, tmp_path: Path) -> None:
-        self.make(tmp_path, "tutorials/new.md")
-        entries: list[navigation.Entry] = [{"T": ["tutorials/pinn.md", "tutorials/"]}, {"H": ["how-to/a.md"]}]
-        assert navigation.expand(entries, tmp_path) == [{"T": ["tutorials/new.md"]}]
-
-    def test_another_missing_page_is_an_error(self, tmp_path: Path) -> None:
-        with pytest.raises(SiteError, match=r"lists kernels\.md, which does not exist"):
-            navigation.expand([{"Kernels": "kernels.md"}], tmp_path)
+    @pytest.mark.parametrize("entry", ["tutorials/pinn.md", {"Kernels": "tutorials/pinn.md"}])
+    def test_a_missing_page_is_an_error(self, entry: navigation.Entry, tmp_path: Path) -> None:
+        with pytest.raises(SiteError, match=r"lists tutorials/pinn\.md, which does not exist"):
+            navigation.expand([{"Tutorials": [entry]}], tmp_path)
 
     def test_a_page_without_an_entry_is_an_error(self, tmp_path: Path) -> None:
         self.make(tmp_path, "orphan.md")
@@ -225,6 +224,20 @@ class TestReference:
         text = pages["reference/shipped-recipes.md"]
         assert all(f"## `{name}` " in text for name in shipped_names())
 
+    def test_the_list_of_recipes_says_what_each_trains(self, pages: Mapping[str, str]) -> None:
+        text = pages["reference/shipped-recipes.md"]
+        rows = dict(re.findall(r"^\| \[`([\w.-]+)`\]\(\S+\) \| ([^|]*) \|", text, re.M))
+        assert list(rows) == shipped_names()
+        assert rows["faces-control"] == (
+            "The control of `faces`: the same network, trained on the same images without any faces."
+        )
+        assert all(each.endswith(".") for each in rows.values())
+
+    @pytest.mark.parametrize("text", ["name = 'a'\n", "# no sentence\n\nname = 'a'\n", "# first, then.\n"])
+    def test_a_recipe_that_does_not_say_what_it_trains_is_an_error(self, text: str) -> None:
+        with pytest.raises(SiteError, match=r"begin mine\.toml with a comment"):
+            summary(text, "mine")
+
     def test_every_metric_has_its_labels_and_text(self, pages: Mapping[str, str]) -> None:
         text = pages["reference/metric-names.md"]
         found = [*metrics.run_families(), *metrics.data_families()]
@@ -236,7 +249,7 @@ class TestReference:
 
     def test_exit_codes_are_those_of_errors(self, pages: Mapping[str, str]) -> None:
         text = pages["reference/errors-and-exit-codes.md"]
-        assert "| 75 | a rank ended because another one" in text
+        assert "| 75 | a rank of a grid, or a replica under a launcher, ended because another rank" in text
         assert re.search(r"RecipeError`\]\(\S+\) \| 2 \|", text)
 
     def test_formats_state_their_numbers(self, pages: Mapping[str, str]) -> None:
@@ -271,6 +284,65 @@ class TestEvents:
         monkeypatch.setitem(events.EVENTS, "nowhere", "Nothing.")
         with pytest.raises(SiteError, match="remove events nowhere"):
             events.event_page()
+
+
+class TestJsonOutput:
+    def row(self, schema: str, text: str) -> str:
+        (line,) = (each for each in text.splitlines() if f"| `cotswold.{schema}/1` |" in each)
+        return line
+
+    def test_every_command_with_json_is_on_the_page(self, pages: Mapping[str, str]) -> None:
+        text = pages["reference/json-output.md"]
+        assert [each for each in TABLES if f"| [`cotswold {each}`](" not in text] == []
+
+    @pytest.mark.parametrize(
+        ("words", "schema"),
+        [("recipe list", "recipe.list"), ("simulate --list", "simulate.list"), ("doctor", "doctor")],
+    )
+    def test_schema_and_fields_are_those_that_the_command_prints(
+        self, words: str, schema: str, pages: Mapping[str, str]
+    ) -> None:
+        told = json.loads(cotswold(*words.split(), "--json").out)
+        row = self.row(schema, pages["reference/json-output.md"])
+        assert told.pop("schema") == f"cotswold.{schema}/1"
+        assert row.split(" | ")[-1] == ", ".join(f"`{name}`" for name in told) + " |"
+
+    def test_names_of_schemas_are_found_in_functions_and_conditions(self) -> None:
+        found = json_output.schemas()
+        assert {"bench.kernels", "bench.server", "bench.server-trace", "bench.server-copies"} <= found.keys()
+        assert found["simulate"] == ["recipe", "updates", "samples", "outputs", "evaluations"]
+        assert found["verify"] == ["path", "kind", "is_valid", "findings"]
+
+    def test_the_example_of_an_error_is_what_the_command_prints(self, pages: Mapping[str, str]) -> None:
+        text = pages["reference/json-output.md"]
+        (words, example) = re.findall(r"`cotswold (info [^`]*)` prints:\n\n```json\n(.*)\n```", text)[0]
+        said = cotswold(*words.split())
+        assert said.out == f"{example}\n" and said.status == json.loads(example)["error"]["exit_code"]
+        for name in json.loads(example)["error"]:
+            assert f"`{name}` is the " in text
+
+    def test_a_command_without_its_content_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delitem(json_output.CONTENTS, "recipe list")
+        with pytest.raises(SiteError, match="state the content of commands with --json recipe list in"):
+            json_output.json_page()
+
+    def test_a_schema_without_its_content_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delitem(json_output.CONTENTS["info"], "info.store")
+        with pytest.raises(SiteError, match=r"state the content of schemas info\.store in"):
+            json_output.json_page()
+
+    def test_a_schema_that_nothing_prints_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(json_output.CONTENTS["info"], "nowhere", "Nothing.")
+        with pytest.raises(SiteError, match="remove schemas nowhere"):
+            json_output.json_page()
+
+    def test_a_name_of_a_schema_that_is_no_literal_is_an_error(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stage.write(tmp_path / "cli" / "mine.py", "def show(name):\n    print_json(name, {})\n")
+        monkeypatch.setattr(json_output, "SOURCE", tmp_path)
+        with pytest.raises(SiteError, match=r"mine\.py: write the name of the schema in show as a literal"):
+            json_output.schemas()
 
 
 class TestDocstrings:

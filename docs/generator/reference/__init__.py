@@ -8,6 +8,7 @@ from docs.generator.reference.environment import environment_page
 from docs.generator.reference.errors import error_page
 from docs.generator.reference.events import event_page
 from docs.generator.reference.formats import format_page
+from docs.generator.reference.json_output import json_page
 from docs.generator.reference.metrics import metric_page
 from docs.generator.reference.recipes import SCHEMA, recipe_pages
 from docs.generator.reference.text import table
@@ -20,6 +21,7 @@ __all__ = ["reference_pages"]
 CONTENTS = (
     ("Python interface", "api/index.md", "docstrings of the public names"),
     ("Command line", "commands/index.md", "the definitions that `--help` prints"),
+    ("JSON output", "json-output.md", "the objects that commands print with `--json`"),
     ("Recipe fields", "recipe-fields.md", "the schema that `cotswold recipe explain` prints"),
     ("JSON schema of recipes", SCHEMA, "the same schema, for editors"),
     ("Shipped recipes", "shipped-recipes.md", "the recipes in the package"),
@@ -39,6 +41,7 @@ def reference_pages() -> dict[str, str]:
         **api_pages(),
         **command_pages(),
         **recipe_pages(),
+        "reference/json-output.md": json_page(),
         "reference/environment-variables.md": environment_page(),
         "reference/events.md": event_page(),
         "reference/metric-names.md": metric_page(),

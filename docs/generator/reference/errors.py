@@ -18,7 +18,11 @@ def error_page() -> str:
         ["0", "success; a cluster or a worker ended by a signal"],
         [str(errors.CotswoldError.exit_code), "the machine or its files failed"],
         [str(errors.UserError.exit_code), "a mistake of the user: a wrong argument, recipe or file"],
-        [str(errors.ANOTHER_RANK_EXIT), "a rank ended because another one died, failed or hung"],
+        [
+            str(errors.ANOTHER_RANK_EXIT),
+            "a rank of a grid, or a replica under a launcher, ended because another rank died, failed "
+            "or hung",
+        ],
         ["128 + N", "signal N, such as 130 after Ctrl-C and 143 after SIGTERM"],
     ]
     classes = [

@@ -5,10 +5,12 @@ Knows: the text of `cotswold recipe explain`, the schema's own description. Does
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
 
+from docs.generator.errors import SiteError
 from docs.generator.reference.text import SOURCE, prose, table
 
 from cotswold.recipe import Recipe, explain, load, shipped_names
@@ -16,6 +18,7 @@ from cotswold.recipe import Recipe, explain, load, shipped_names
 SCHEMA = "recipe.schema.json"
 _HEAD = re.compile(r"^(\[\[?[\w.]+\]?\])  # (.*)$")
 _FIELD = re.compile(r"^(\w+) = (.*)$")
+_SENTENCE = re.compile(r"[A-Z].*?\.(?=\s+[A-Z]|$)")
 _LIKE = re.compile(r"^[\w, ]+: as for ")
 
 
@@ -66,22 +69,43 @@ def _choice(description: str) -> str:
     return f": {selected[1]}" if selected else ""
 
 
+def summary(text: str, name: str) -> str:
+    """Return the first sentence of the comment at the head of a recipe.
+
+    >>> summary("# The network of Le et al. 2012, at\\n# desktop scale. Without labels.\\n", "le2012")
+    'The network of Le et al. 2012, at desktop scale.'
+    """
+    head = "".join(itertools.takewhile(lambda line: line.startswith("# "), text.splitlines(keepends=True)))
+    found = _SENTENCE.match(" ".join(line.removeprefix("# ") for line in head.splitlines()))
+    if found is None:
+        raise SiteError(f"begin {name}.toml with a comment whose first sentence says what the recipe trains")
+    return found[0]
+
+
 def _shipped_page() -> str:
     rows, parts = [], []
     for name in shipped_names():
         recipe = load(name)
         anchor = name.replace(".", "")
         found = str(recipe.data.source or recipe.data.store)
-        rows.append([f"[`{name}`](#{anchor})", recipe.training.strategy, recipe.data.type, f"`{found}`"])
         file = (SOURCE / "recipe" / "shipped" / f"{name}.toml").read_text(encoding="utf-8")
+        rows.append(
+            [
+                f"[`{name}`](#{anchor})",
+                prose(summary(file, name)),
+                recipe.training.strategy,
+                recipe.data.type,
+                f"`{found}`",
+            ]
+        )
         parts.append(f"## `{name}` {{ #{anchor} }}\n\n```toml\n{file.strip()}\n```\n")
     return (
         "# Shipped recipes\n\n"
         "`cotswold train NAME` trains a shipped recipe, and `cotswold recipe show NAME` prints it with "
         "every\n"
-        "field. `COTSWOLD_DATA` and `COTSWOLD_IMAGES` are [environment "
-        "variables](environment-variables.md).\n\n"
-        + table(["recipe", "strategy", "data", "source"], rows)
+        "field. [Get the data sets](../how-to/get-the-data.md) lists the files that the folders in\n"
+        "`COTSWOLD_DATA` and `COTSWOLD_IMAGES` have ([environment variables](environment-variables.md)).\n\n"
+        + table(["recipe", "what it trains", "strategy", "data", "source"], rows)
         + "\n"
         + "\n".join(parts)
     )
