@@ -4,7 +4,7 @@
 #     docker build --target cpu --tag cotswold:cpu .
 #     docker build --target cuda --tag cotswold:cuda .
 #
-# EXTRAS adds extras of pyproject.toml: --build-arg EXTRAS='[cluster,tables]'.
+# EXTRAS replaces the extras that are installed: --build-arg EXTRAS='[cuda,cluster]'. Default: none, and [cuda] for cuda.
 
 ARG PYTHON=3.13
 

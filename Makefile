@@ -53,8 +53,9 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) --constraint constraints.txt --editable '.[demo]'
 	@touch $@
 
+# pip 25.1 is the first that knows --group
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'pip>=25.1'  # the first that knows --group
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'pip>=25.1'
 	$(INSTALL) --constraint constraints.txt --editable '.[$(EXTRAS)]' --group dev
 	@touch $@ $(VENV)/.demo
 

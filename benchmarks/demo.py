@@ -2,11 +2,12 @@
 
     python benchmarks/demo.py FOLDER [--out benchmarks/results]
 
-Writes demo.json. For each seed it has the held-out accuracy of the best neuron, and the accuracy of a
-classifier that learns from 1, 2, 5 and 10 labelled images of each class, on the features of the network, of a
-k-means dictionary in its last stack, of random filters, and on pixels (`cotswold evaluate`). Two more rivals
-learn from the same training images without this network: k-means dictionaries in all three stacks, one after
-another, and one dictionary of 256 whole images. Results that are in FOLDER already are not computed again.
+Writes demo.json: commit, machine, and for each seed the held-out accuracy of the best neuron, and the
+accuracy of a classifier that learns from 1, 2, 5 and 10 labelled images of each class, on the features of
+the network, of a k-means dictionary in its last stack, of random filters, and on pixels (`cotswold
+evaluate`). Two more baselines learn from the same training images without this network: k-means
+dictionaries in all three stacks, one after another, and one dictionary of 256 whole images. Results that
+are in FOLDER already are not computed again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from cotswold import analysis, training
 from cotswold.analysis.selectivity.few_label_results import LabelCurve
+from cotswold.bench.measure import document
 from cotswold.data import as_image_transform, open_source
 from cotswold.nn import StackNetwork
 from cotswold.recipe import load
@@ -79,7 +81,7 @@ def dictionaries(folder: Path, stores: Path) -> dict[str, dict[str, Any]]:
 def tested(folder: Path, seed: int) -> dict[str, Any]:
     """Return the results of a seed."""
     run, stores = folder / f"demo-{seed}", folder / "stores"
-    kept = run / "rivals.json"
+    kept = run / "baselines.json"
     words = ("--run", str(run), "--stores", str(stores), "--grid", "1x2", "--resume-if-started")
     cotswold("train", "demo", *words, "--set", f"training.seed={seed}")
     cotswold("evaluate", str(run), "--stores", str(stores))
@@ -116,14 +118,13 @@ def main(folder: Path, results_folder: Path) -> None:
         ]
         for name in results[0]["few_labels"]
     }
-    environment = json.loads((folder / "demo-0" / "environment.json").read_text())
-    written = {
-        "command": "python benchmarks/demo.py FOLDER",
-        "processor": environment["processor"],
-        "labels": results[0]["labels"],
-        "accuracy_mean_of_seeds": summary,
-        "seeds": results,
-    }
+    written = document(
+        "demo",
+        "python benchmarks/demo.py FOLDER",
+        labels=results[0]["labels"],
+        accuracy_mean_of_seeds=summary,
+        seeds=results,
+    )
     results_folder.mkdir(parents=True, exist_ok=True)
     (results_folder / "demo.json").write_text(json.dumps(written, indent=1))
     print(json.dumps(summary, indent=1))

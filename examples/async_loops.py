@@ -6,11 +6,11 @@ Two parameter servers hold the network. Each loop is a process that pulls the ne
 gradients. SIGKILL ends one loop in the middle of its work. The program writes `async_loops.svg`.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -52,11 +52,13 @@ def main(out: Path, short: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
     steps = 30 if short else 300
     curves = [out / f"loop-{number}.txt" for number in range(LOOPS)]
+    for each in curves:
+        each.unlink(missing_ok=True)  # of an earlier start
     with cotswold.serve(network(), servers=2, update_rule="adagrad", learning_rate=0.05) as served:
         environment = {**os.environ, "COTSWOLD_TOKEN": served.token, "OMP_NUM_THREADS": "1"}
         start = [sys.executable, __file__, "--loop", served.address]
         loops = [subprocess.Popen([*start, str(each), str(steps)], env=environment) for each in curves]
-        while len(lines(curves[1])) < steps // 3:
+        while loops[1].poll() is None and len(lines(curves[1])) < steps // 3:
             time.sleep(0.01)
         loops[1].kill()
         print("exit codes of the loops:", [each.wait() for each in loops])
@@ -79,9 +81,7 @@ if __name__ == "__main__":
     if "--loop" in sys.argv:
         loop(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
     else:
-        parser = argparse.ArgumentParser(
-            description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
         parser.add_argument("--out", type=Path, required=True, help="folder of the results")
         parser.add_argument("--short", action="store_true", help="small size, as in the tests")
         main(**vars(parser.parse_args()))

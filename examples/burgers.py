@@ -6,7 +6,7 @@ The network learns u(x, t) from u_t + u u_x = (0.05 / pi) u_xx, u(x, 0) = -sin(p
 The exact solution (Cole and Hopf) measures its error. The program writes `burgers.svg`.
 """
 
-import argparse
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -81,9 +81,7 @@ def main(out: Path, short: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--short", action="store_true", help="small size, as in the tests")
     main(**vars(parser.parse_args()))

@@ -6,7 +6,7 @@
 `FullBatchClassifier` learn from its responses, or from pixels. The program writes `few_labels.svg`.
 """
 
-import argparse
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -30,7 +30,7 @@ def main(out: Path, short: bool) -> None:
     features = stack.fit_transform(pixels)
     logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     network = make_pipeline(StandardScaler(), FullBatchClassifier((50,), alpha=1.0, tol=0.01, random_state=0))
-    rivals = {
+    models = {
         "logistic regression, pixels": (logistic, pixels),
         "logistic regression, features": (logistic, features),
         "network, pixels": (network, pixels),
@@ -38,7 +38,7 @@ def main(out: Path, short: bool) -> None:
     }
 
     figure, axes = plt.subplots(figsize=(5, 3.2), layout="constrained")
-    for name, (model, inputs) in rivals.items():
+    for name, (model, inputs) in models.items():
         scores = np.zeros((len(counts), seeds))
         for place in np.ndindex(scores.shape):
             split = train_test_split(
@@ -56,9 +56,7 @@ def main(out: Path, short: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--short", action="store_true", help="small size, as in the tests")
     main(**vars(parser.parse_args()))

@@ -6,7 +6,7 @@ Each fit keeps its run in a folder of its own below that directory. A search tha
 its beginning, and finds the same: scikit-learn keeps no state of a search.
 """
 
-import argparse
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from sklearn.datasets import load_wine
@@ -33,9 +33,7 @@ def main(directory: Path, short: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="directory of the run")
     parser.add_argument("--short", action="store_true", help="small size, as in the tests")
     main(**vars(parser.parse_args()))

@@ -6,8 +6,8 @@
 The cross is the paper's own figure: 163.3 GFLOP/s on 196 processors. The program writes `paper_figure.svg`.
 """
 
-import argparse
 import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -38,9 +38,7 @@ def main(out: Path, short: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--short", action="store_true", help="small size, as in the tests")
     main(**vars(parser.parse_args()))

@@ -7,7 +7,6 @@ replicas for a part of each fifth of a second. No replica waits for another: a s
 `examples/machines/compose.yaml` starts the same in containers. The program writes `three_machines.svg`.
 """
 
-import argparse
 import itertools
 import os
 import signal
@@ -15,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,20 @@ def main(out: Path, short: bool) -> None:
         place = f"127.0.0.1:{free.getsockname()[1]}"
     seen: dict[str, tuple[int, int]] = {}
     start = ["cluster", "start", "--controllers", place, "--servers", "3", "--token-file", "token"]
-    train = ["train", str(RECIPE), "--run", "run", "--set", f"cluster.controllers={place!r}"]
+    train = [
+        "train",
+        str(RECIPE),
+        "--run",
+        "run",
+        "--resume-if-started",
+        "--set",
+        f"cluster.controllers={place!r}",
+    ]
     train += ["--set", f"training.epochs={20 if short else 120}"]
     with subprocess.Popen([*COTSWOLD, *start], cwd=out) as cluster:
         while not (out / "token").exists():
+            if cluster.poll() is not None:
+                raise SystemExit("the cluster did not start")
             time.sleep(0.1)
         environment = {**os.environ, "COTSWOLD_CLUSTER_TOKEN": (out / "token").read_text().strip()}
         with subprocess.Popen([*COTSWOLD, *train], cwd=out, env=environment) as training:
@@ -72,19 +82,22 @@ def main(out: Path, short: bool) -> None:
             finally:
                 send(seen, 0)  # a stopped process cannot end
         cluster.terminate()
+    if training.returncode:
+        raise SystemExit(training.returncode)
 
     run = cotswold.Run(out / "run")
     print(run.status, {name: samples for name, (_, samples) in sorted(seen.items())})
     figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
-    axes.bar([f"{name}\nspeed {speed}" for name, speed in SPEEDS.items()], [seen[name][1] for name in SPEEDS])
+    axes.bar(
+        [f"{name}\nspeed {speed}" for name, speed in SPEEDS.items()],
+        [seen.get(name, (0, 0))[1] for name in SPEEDS],
+    )
     axes.set(ylabel="samples that count")
     figure.savefig(out / "three_machines.svg")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--short", action="store_true", help="small size, as in the tests")
     main(**vars(parser.parse_args()))

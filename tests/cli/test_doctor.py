@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.cli.command import cotswold
 
 from cotswold.cli.doctor import choices, finding, hardware, lines, software, system
 from cotswold.cli.doctor.finding import NOTE, OK, PROBLEM, Finding
+from cotswold.errors import install
 from cotswold.host import available_bytes, granted_cores
 from cotswold.kernels.available import VARIABLE
 
@@ -165,12 +167,21 @@ def test_programs_are_installed_by_the_package_manager_that_is_there(monkeypatch
 def test_a_missing_ray_and_missing_extras_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert software.ray().status == OK
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert software.ray().remedy == "pip install '.[cluster]'"
+    assert software.ray().remedy == install("cluster")
     asked = ["numpy>=2", "pandas>=2.2; extra == 'tables'", "pyarrow; extra == 'tables'"]
-    asked += ["pytest; extra == 'dev'", 'datasets>=3; extra == "hub"']
-    first, second = software.extras(asked, lambda name: name != "pyarrow")
+    asked += ["jax; extra == 'bench'", 'datasets>=3; extra == "hub"']
+    first, second = software.extras(asked, lambda name: name not in ("pyarrow", "jax"))
     assert first.value == "installed: hub"
-    assert (second.name, second.status, second.remedy) == ("extra tables", NOTE, "pip install '.[tables]'")
+    assert (second.name, second.status, second.remedy) == ("extra tables", NOTE, install("tables"))
+
+
+def test_extras_of_a_source_that_is_not_installed_are_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> list[str]:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(software, "requires", none)
+    found = list(software.software())[-1]
+    assert (found.name, found.status) == ("extras", NOTE) and found.remedy.startswith("pip install .")
 
 
 def test_values_from_the_system_cannot_steer_the_terminal() -> None:

@@ -14,6 +14,7 @@ from tests.data.datasets.test_demo import needs_demo
 from tests.support.cli.command import Said, cotswold
 
 from cotswold.analysis import Evaluation, FewLabels
+from cotswold.analysis.selectivity.few_labels import DRAWS
 from cotswold.run import RunDirectory
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +45,9 @@ def test_the_last_line_of_an_evaluation_is_the_sentence_about_few_labels(desk: D
     assert (found.labels, found.draws) == ((1, 4), 6)
     assert said.out.splitlines()[-1] == found.sentences("level")[-1]
     assert [*found.best_curves] == ["this network", "k-means", "random filters", "pixels"]
+    table = said.out.partition("accuracy with few labels")[2].splitlines()
     for origin, curve in found.best_curves.items():
-        row = next(line for line in said.out.splitlines() if line.startswith(f"│ {origin}"))
+        row = next(line for line in table if line.startswith(f"│ {origin}"))
         assert f"{100 * curve.means[0]:.1f} ± {100 * curve.spreads[0]:.1f}" in row
 
 
@@ -109,6 +111,14 @@ def test_what_cannot_be_measured_is_refused_before_any_computation(desk: Desk, c
     assert said.status == 2 and "omit --few-labels" in said.error
 
 
+def test_draws_without_labels_are_refused(desk: Desk, copy: Path) -> None:
+    said = evaluate(copy, desk, "--draws", 9)
+    assert said.status == 2 and "draws applies to few labels; give few_labels too" in said.error
+    assert not (copy / "evaluation.json").exists()
+    said = cotswold("evaluate", desk.layers, "--draws", 9)
+    assert said.status == 2 and "omit --draws" in said.error
+
+
 def test_a_test_of_a_recipe_has_its_own_numbers_of_labels(desk: Desk, copy: Path) -> None:
     recipe = (copy / "recipe.toml").read_text().replace("evaluate = []\n", "")
     sources = f'positives = "{desk.images / "level"}"\nnegatives = "{desk.images / "upright"}"'
@@ -117,7 +127,7 @@ def test_a_test_of_a_recipe_has_its_own_numbers_of_labels(desk: Desk, copy: Path
     )
     said = cotswold("evaluate", copy, "--stores", desk.stores, "--splits", 1)
     assert said.status == 0, said.err
-    assert kept(copy).labels == (2, 5) and kept(copy).draws == 50
+    assert kept(copy).labels == (2, 5) and kept(copy).draws == DRAWS
     assert any(
         line.startswith("level, balanced accuracy with 5 labels per class: this network ")
         for line in said.out.splitlines()

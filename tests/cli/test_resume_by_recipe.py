@@ -11,7 +11,7 @@ from tests.support.cli.command import cotswold
 
 from cotswold.api.ranks import directory_to_resume
 from cotswold.api.request import Request, Resumed
-from cotswold.errors import RunError
+from cotswold.errors import RunError, UserError
 from cotswold.recipe import load
 
 
@@ -49,3 +49,21 @@ def test_the_command_resumes_the_run_that_it_finds(
     assert said.status == 0, said.err
     assert "resuming runs/other, the only run of" in said.err and "resumed after step" in said.err
     assert not (tmp_path / "runs" / load(desk.stacks_recipe).name).exists()
+
+
+@pytest.mark.parametrize(("rank", "count"), [(0, 1), (1, 0)])
+def test_one_rank_of_a_launcher_tells_which_run_it_resumes(
+    rank: int, count: int, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def join(*words: object) -> None:
+        raise UserError("joined")
+
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(desk.stacks, tmp_path / "runs" / "other")
+    monkeypatch.setattr("cotswold.api.ranks.join_ranks", join)
+    torchrun = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    for name, value in {**torchrun, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000}.items():
+        monkeypatch.setenv(name, str(value))
+    said = cotswold("train", desk.stacks_recipe, "--resume")
+    assert said.status == 2 and "cotswold: joined" in said.err
+    assert said.err.count("resuming runs/other") == count

@@ -15,7 +15,7 @@ from docs.generator.build import SiteError, build, check_hosts
 from docs.generator.docstrings import convert as convert_docstring
 from docs.generator.reference import api, environment, events, json_output, metrics, reference_pages
 from docs.generator.reference.recipes import summary
-from tests.cli.test_json_output import TABLES
+from tests.cli.test_json_output import COMMANDS_WITH_JSON
 from tests.support.cli.command import cotswold
 
 from cotswold.cli.main import COMMANDS
@@ -293,7 +293,7 @@ class TestJsonOutput:
 
     def test_every_command_with_json_is_on_the_page(self, pages: Mapping[str, str]) -> None:
         text = pages["reference/json-output.md"]
-        assert [each for each in TABLES if f"| [`cotswold {each}`](" not in text] == []
+        assert [each for each in COMMANDS_WITH_JSON if f"| [`cotswold {each}`](" not in text] == []
 
     @pytest.mark.parametrize(
         ("words", "schema"),

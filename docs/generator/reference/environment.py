@@ -37,8 +37,6 @@ VARIABLES = {
         "shared memory.",
         "COTSWOLD_SOCKETS": "`0`: ranks of different hosts use the collective operations of PyTorch only.",
         "COTSWOLD_DEBUG": "Any text: errors have a traceback, as with `--debug`.",
-        "COTSWOLD_VERBOSITY": "`quiet`: commands print results and errors only, as with `-q`. `verbose`: "
-        "commands print their details, as with `-v`.",
     },
     "Launchers": {
         "COTSWOLD_RANK": "Number of this rank, from 0. Set these variables yourself only if your "
@@ -50,6 +48,7 @@ VARIABLES = {
         "COTSWOLD_MASTER": "`HOST:PORT` at which the first rank listens.",
     },
     "Set by Cotswold for its own processes": {
+        "COTSWOLD_VERBOSITY": "`quiet` or `verbose`: the command was started with `-q` or `-v`.",
         "COTSWOLD_PARENT": "Process number of the command that started a rank.",
         "COTSWOLD_LISTENER": "Open descriptor at which the first rank listens.",
         "COTSWOLD_LOG": "Open file in which a rank records its errors.",
@@ -66,6 +65,11 @@ OTHERS = {
     "GLOO_SOCKET_IFNAME": "Network interface of ranks.",
     "WANDB_MODE, WANDB_DIR, WANDB_PROJECT": "Settings of the logger `wandb`. See docs/loggers.md.",
     "MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME": "Settings of the logger `mlflow`.",
+    "MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK": "Set by torchrun for its ranks.",
+    "SLURM_…, OMPI_…, PMI_…, PMIX_…": "Set by srun and mpirun for their ranks.",
+    "MKL_NUM_THREADS, OPENBLAS_NUM_THREADS": "Compute threads of libraries, if they are set.",
+    "DISPLAY, WAYLAND_DISPLAY, BROWSER": "How `cotswold report --open` finds a browser.",
+    "TRITON_INTERPRET": "`1`: Triton's programs run on the processor.",
     "XDG_RUNTIME_DIR, TMPDIR": "Folders for the sockets of processes on one host.",
 }
 """Variables of other programs that Cotswold also reads."""

@@ -17,7 +17,7 @@ from cotswold.errors import CotswoldError, RunError, UserError
 from cotswold.geometry import Grid
 from cotswold.host import granted_cores
 from cotswold.recipe import Recipe
-from cotswold.run import RunDirectory
+from cotswold.run import RUNS, RunDirectory
 
 if TYPE_CHECKING:
     from cotswold.api.request import Request
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 """Receives a message for the user."""
 AUTO = "auto"
-RUNS = Path("runs")
-"""Folder of runs without a directory."""
 RANKS_PER_CORE = 4
 """Maximum processes that a call starts per core of this machine."""
 
@@ -192,8 +190,7 @@ def join_ranks(
     wanted: Recipe | None = None
     failure: CotswoldError | None = None
     try:
-        heard = world.rank > 0 or world.launcher == "cotswold"  # another process reports it
-        wanted = requested_recipe(name, run, overrides, _ignore_message if heard else tell)
+        wanted = requested_recipe(name, run, overrides, told_once(world, tell))
     except CotswoldError as error:
         failure = error  # raised after all have joined, or others would wait for this rank
     timeout = recipe.schema.Mesh().timeout if wanted is None else wanted.mesh.timeout
@@ -210,15 +207,21 @@ def join_ranks(
         yield context_of(members, world, wanted.mesh.replicas, grid, device, secret)
 
 
+def told_once(world: World | None, tell: Tell) -> Tell:
+    """Return ``tell``, or in a rank whose messages another process shows a function that drops them."""
+    is_shown = world is not None and (world.rank > 0 or world.launcher == "cotswold")
+    return _ignore_message if is_shown else tell
+
+
 def _ignore_message(sentence: str) -> None:
-    """Drop a message that another process shows."""
+    """Drop a message."""
 
 
 def token_file(run: Path | None) -> Path:
     """Return the file of the token by which ranks of a launcher authenticate; folders may be shared by
     users.
     """
-    folder = Path("runs") if run is None else run.parent
+    folder = RUNS if run is None else run.parent
     return folder / f".cotswold-token-{os.geteuid()}"
 
 

@@ -23,6 +23,7 @@ from cotswold.api.threads import (
     training_modes,
 )
 from cotswold.errors import UserError
+from cotswold.run import RUNS
 from cotswold.ui.display import LoggingDisplay
 
 if TYPE_CHECKING:
@@ -42,9 +43,10 @@ def train_request(request: Request, observers: RunObservers, *, grid: str | None
     if grid is not None:
         request = replace(request, overrides=[*request.overrides, processes.override(grid)])
     display = observers.display
-    request = replace(request, directory=processes.directory_to_resume(request, display.note))
-    named = request.recipe, request.directory, request.overrides
     world = world_of(os.environ)
+    found = processes.directory_to_resume(request, processes.told_once(world, display.note))
+    request = replace(request, directory=found)
+    named = request.recipe, request.directory, request.overrides
     if world is not None and world.size > 1:
         if restarts and world.launcher != "cotswold":
             raise UserError(
@@ -62,7 +64,7 @@ def train_request(request: Request, observers: RunObservers, *, grid: str | None
         shape = processes.local_grid(wanted, display.show)
         replicas = wanted.mesh.replicas
         if shape.size * replicas > 1:
-            place = request.directory or Path("runs") / wanted.name
+            place = request.directory or RUNS / wanted.name
             return _train_on_ranks(request, place, shape, replicas, restarts, observers)
     if restarts:
         raise UserError("restarts needs several ranks; give a grid, such as 1x2, or replicas")

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from cotswold.cli.support.json_output import Json, print_json
+from cotswold.cli.support.number_lists import numbers_of
 
 if TYPE_CHECKING:
     from cotswold.analysis import Classification, Evaluation, Regression
+
+_FEW_LABELS = "--few-labels must be numbers of labelled images, as in 1,2,5"
 
 
 def evaluate(
@@ -32,7 +35,7 @@ def evaluate(
     splits: int = 5,
     weights: str = "paper",
     few_labels: str | None = None,
-    draws: int = 50,
+    draws: int | None = None,
     stores: Path | None = None,
     threads: int | None = None,
     repeat: Annotated[bool, Parameter(negative=())] = False,
@@ -96,7 +99,7 @@ def evaluate(
         of the network, on those of random filters, k-means and the control, and on pixels. Default:
         those of the recipe's tests.
     draws
-        Number of random draws of the labelled images, at least 2.
+        Number of random draws of the labelled images, at least 2. Default: 50.
     stores
         Folder for prepared samples. Default: the folder that the run used.
     threads
@@ -126,7 +129,7 @@ def evaluate(
             control=control,
             splits=splits,
             weights=weights,
-            few_labels=_numbers(few_labels),
+            few_labels=numbers_of(few_labels, _FEW_LABELS),
             draws=draws,
             stores=stores,
             threads=threads,
@@ -134,9 +137,9 @@ def evaluate(
             progress=True,
         )
     else:
-        neurons = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
-        neurons |= {"few-labels": few_labels}
-        if useless := [f"--{each}" for each, value in neurons.items() if value]:
+        neurons: dict[str, object] = {"positives": positives, "negatives": negatives, "layers": layers}
+        neurons |= {"control": control, "few-labels": few_labels, "draws": draws}
+        if useless := [f"--{each}" for each, value in neurons.items() if value is not None]:
             raise UserError(
                 f"{run} is a supervised run, which is tested on labelled samples; omit "
                 f"{' and '.join(useless)}"
@@ -157,13 +160,3 @@ def evaluate(
     from cotswold.cli.support.evaluation_tables import show  # loads torch, so only after threads are set
 
     show(found)
-
-
-def _numbers(text: str | None) -> tuple[int, ...]:
-    """Return the numbers of labels in a text such as 1,2,5; raises UserError for other texts."""
-    from cotswold.errors import UserError
-
-    words = [word.strip() for word in text.split(",")] if text is not None else []
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise UserError(f"--few-labels must be numbers of labelled images, as in 1,2,5; got {text}")
-    return tuple(map(int, words))

@@ -133,9 +133,9 @@ def serve(
         ) as served,
         show_stages() as show,
     ):
-        write_note(f"serving {module} at {served.address}; the token: {token_file or 'COTSWOLD_TOKEN'}")
+        write_message(f"serving {module} at {served.address}; the token: {token_file or 'COTSWOLD_TOKEN'}")
         if save is None:
-            write_note("nothing is saved; give --save FOLDER to save the parameters")
+            write_message("nothing is saved; give --save FOLDER to save the parameters")
         _show_until_signal(served, stop, show)
     write_note(
         f"ended: {_line(served.status)}" + ("" if save is None else f"; saved in {save / 'checkpoints'}")

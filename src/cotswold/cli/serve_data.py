@@ -116,7 +116,7 @@ def serve_data(
         show_stages() as show,
     ):
         token = token_file or "COTSWOLD_TOKEN"
-        write_note(
+        write_message(
             f"serving {served.store.path} at {served.address}; the token: {token}"
             if join is None
             else f"serving {served.store.path} for the pool at {served.address}; Ctrl-C withdraws the servers"

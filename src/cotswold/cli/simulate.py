@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from cotswold.cli.support.evaluation_estimates import show
 from cotswold.cli.support.json_output import Json, print_json
+from cotswold.cli.support.number_lists import numbers_of
 from cotswold.cli.support.tables import table
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 _OPERATIONS = ("Wx", "W'x", "δx'", "update", "pool", "pool'", "norm", "norm'", "residual", "maps", "pack")
+_RANKS = "--ranks must be a number of ranks, as in 4, or several, as in 1,4,16"
 
 
 def simulate(
@@ -95,13 +97,14 @@ def simulate(
         raise UserError("simulate needs a cluster and a recipe; cotswold simulate --list shows the clusters")
     from cotswold.recipe import load
 
+    counts = numbers_of(ranks, _RANKS) or None
     if load(recipe, set or []).training.strategy == "batch":
         if grid != "auto":
             raise UserError(f"--grid {grid}: strategy batch has workers instead of a grid; use --ranks")
         found_all = cotswold.predict_evaluations(
             cluster,
             recipe,
-            workers=_counts(ranks),
+            workers=counts,
             samples=samples,
             outputs=outputs,
             overrides=set or [],
@@ -112,7 +115,7 @@ def simulate(
     if (samples, outputs) != (None, None):
         raise UserError("--samples and --outputs are for strategy batch; leave them out")
     predicted = cotswold.predict_updates(
-        cluster, recipe, ranks=_counts(ranks), grid=grid, overrides=set or [], progress=True
+        cluster, recipe, ranks=counts, grid=grid, overrides=set or [], progress=True
     )
     described, chosen, found = predicted.cluster, predicted.recipe, predicted.updates
     if json_:
@@ -127,19 +130,6 @@ def simulate(
         host = described.host_memory_gb
         shared = "" if host is None else f", or than {host:g} GB of a host for all its devices"
         print(f"* more than {described.device.memory_gb:g} GB of a device{shared}")
-
-
-def _counts(ranks: str | None) -> list[int] | None:
-    """Parse numbers of ranks such as 1,4; raises UserError for other texts."""
-    from cotswold.errors import UserError
-
-    if ranks is None:
-        return None
-    words = ranks.split(",")
-    counts = [int(word) for word in words if word.strip().isdecimal()]
-    if len(counts) != len(words) or min(counts) < 1:
-        raise UserError(f"--ranks must be a number of ranks, as in 4, or several, as in 1,4,16; got {ranks}")
-    return counts
 
 
 def _row(stack: str, found: Prediction) -> Row:

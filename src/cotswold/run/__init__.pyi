@@ -1,3 +1,4 @@
+from .directory import RUNS as RUNS
 from .directory import RunDirectory as RunDirectory
 from .environment import describe_environment as describe_environment
 from .events import Event as Event
@@ -10,6 +11,7 @@ from .stop import Stop as Stop
 from .usage import Usage as Usage
 
 __all__ = [
+    "RUNS",
     "Event",
     "EventLog",
     "Metrics",

@@ -32,6 +32,8 @@ from cotswold.files import (
 from cotswold.recipe import FORMAT, format_of
 from cotswold.run.events import read_events
 
+RUNS = Path("runs")
+"""Folder of runs without a directory of their own."""
 _ENVIRONMENT = "environment.json"
 _ENVIRONMENT_BYTES_MAX = 1 << 20
 _LOGS = ("wandb", "mlflow", "metrics.csv")

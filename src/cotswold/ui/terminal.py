@@ -50,6 +50,11 @@ def write_message(sentence: str) -> None:
     put(line, sys.stderr)
 
 
+def print_result(sentence: str) -> None:
+    """Print a sentence that is the result of a command to standard output, also if output is quiet."""
+    put(printable(sentence), sys.stdout)
+
+
 def printable(text: str) -> str:
     """Return a text in one line without control characters; it may contain names from other users."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))

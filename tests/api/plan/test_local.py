@@ -9,8 +9,10 @@ import pytest
 from tests.support.cli.command import cotswold
 from tests.support.demo_runs import DemoRuns
 
+from cotswold.api.info import info
 from cotswold.api.plan.dry_run import plan
-from cotswold.api.plan.local import steps_of
+from cotswold.api.plan.local import plan_row, steps_of
+from cotswold.geometry import Grid
 from cotswold.recipe import load
 
 
@@ -45,6 +47,17 @@ def test_a_supervised_run_counts_updates_of_accumulated_batches(demo: DemoRuns) 
     two = planned(demo.layers_recipe, "training.batch_size=4", "training.accumulate=2")
     assert two["steps"] == pytest.approx(one["steps"] / 2, abs=one["steps"] / 4)
     assert two["step_flops"] == 2 * one["step_flops"]
+
+
+def test_the_work_of_a_run_is_that_of_its_batches_however_many_a_step_has(demo: DemoRuns) -> None:
+    words = ["training.batch_size=10", "training.epochs=3"]
+    one = planned(demo.layers_recipe, *words)
+    known = info(demo.layers_recipe, overrides=[*words, "training.accumulate=3"])
+    several, batches = plan_row(known, Grid(1, 1)), one["samples"] // 10
+    assert batches % 3, "the last step of an epoch has fewer batches"
+    assert (one["steps"], several["steps"]) == (3 * batches, 3 * (batches // 3 + 1))
+    assert several["run_flops"] == one["run_flops"] == 3 * batches * one["step_flops"]
+    assert several["run_seconds"] == pytest.approx(3 * batches * known.totals["update_seconds"])
 
 
 def test_a_grid_has_less_memory_in_each_rank_and_no_measured_time(demo: DemoRuns) -> None:

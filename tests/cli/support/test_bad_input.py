@@ -296,7 +296,10 @@ def test_names_of_images_do_not_steer_the_terminal(tmp_path: Path) -> None:
     assert not [each for line in lines for each in line if not each.isprintable()]
 
 
-def test_names_of_classes_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_classes_do_not_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     print_confusion(Classification(1, "test", (STEERING, "dog"), ((1, 0), (0, 1))))
     many = (STEERING, *(f"class {number}" for number in range(20)))
     row = tuple(int(number == 1) for number in range(21))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import cotswold
 from cotswold import analysis, training
 from cotswold.analysis.results_file import rename_damaged
+from cotswold.analysis.selectivity.few_labels import DRAWS
 from cotswold.data import Source, as_image_transform, open_source
 from cotswold.errors import RecipeError, RunError, SourceError, StoreError
 from cotswold.recipe import Recipe, expand, load
@@ -55,7 +56,7 @@ class EvaluationOptions:
     repeat: bool
     display: Display
     few_labels: Sequence[int] = ()
-    draws: int = 50
+    draws: int | None = None
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,8 @@ def _few_label_settings(
     labels, network = options.few_labels or test.few_labels, field.trained.network
     layers = [*analysis.top_layers(network, "pooled"), *analysis.top_layers(network, "output")]
     chosen = field.settings.layers if options.layers else layers
-    return analysis.FewLabelSettings(labels, chosen, options.draws) if labels else None
+    draws = DRAWS if options.draws is None else options.draws
+    return analysis.FewLabelSettings(labels, chosen, draws) if labels else None
 
 
 def _saved(

@@ -93,7 +93,7 @@ def selectivity(
     splits: int = 5,
     weights: str | float = "paper",
     few_labels: Sequence[int] = (),
-    draws: int = 50,
+    draws: int | None = None,
     stores: str | Path | None = None,
     threads: int | None = None,
     repeat: bool = False,
@@ -117,7 +117,7 @@ def selectivity(
         few_labels: Numbers of labelled images of each class, such as ``[1, 2, 5]``. A classifier learns from
             them, on responses of the network, on those of its baselines, and on pixels. [those of the
             recipe's tests]
-        draws: Random draws of the labelled images, at least 2.
+        draws: Random draws of the labelled images, at least 2. [50]
         stores: Folder of prepared stores. [default folder]
         threads: Number of threads. [as in the recipe, else all cores]
         repeat: Repeat tests that have results.
@@ -140,7 +140,7 @@ def selectivity(
     recipe = known.recipe
     if not recipe.network.stacks:
         given: dict[str, object] = {"positives": positives, "negatives": negatives, "layers": layers}
-        given |= {"control": control, "few_labels": few_labels}
+        given |= {"control": control, "few_labels": few_labels, "draws": draws}
         useless = " and ".join(name for name, value in given.items() if value)
         raise UserError(
             f"{_run_path(run)} is a supervised run, which is tested on labelled samples; "
@@ -154,11 +154,13 @@ def selectivity(
             tests = [Test(name=name, positives=str(positives), negatives=str(negatives))]
         if not tests:
             raise UserError(f"the recipe of {_run_path(run)} names no tests; give positives and negatives")
+        if draws is not None and not (few_labels or any(test.few_labels for test in tests)):
+            raise UserError("draws applies to few labels; give few_labels too, such as 1,2,5")
         from cotswold.api.inference import baselines
 
-        rival = None if control is None else Path(_run_path(control))
+        compared = None if control is None else Path(_run_path(control))
         wishes = baselines.EvaluationOptions(
-            layers, rival, splits, weighed, known.stores, repeat, display, few_labels, draws
+            layers, compared, splits, weighed, known.stores, repeat, display, few_labels, draws
         )
         return baselines.score_objects(known.directory, tests, wishes)
 

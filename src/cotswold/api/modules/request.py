@@ -16,6 +16,7 @@ from cotswold.api.request import Resumed, is_factory
 from cotswold.errors import UserError
 from cotswold.recipe.schema.training import strategy_of
 from cotswold.recipe.strategies import STRATEGY_OBJECTS, StrategyObject
+from cotswold.run import RUNS
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -80,7 +81,7 @@ class ModuleRequest:
             if dataset is None or isinstance(dataset, str | Path):
                 raise UserError("a module needs a data set: train(module, dataset, loss=...)")
             name = type(given).__name__.lstrip("_") or "module"
-        place = directory or Path("runs") / name
+        place = directory or RUNS / name
         kept = _resumed_recipe(place, resume)
         module: Any = None if factory else given
         samples: Any = dataset

@@ -26,7 +26,7 @@ def plan_row(found: Info, grid: Grid) -> plan.Row:
     training = recipe.training
     accumulate = int(getattr(training, "accumulate", 1))
     samples, exact = plan.training_samples(recipe)
-    steps = steps_of(recipe, samples)
+    batches, steps = batches_of(recipe, samples), steps_of(recipe, samples)
     row: plan.Row = {
         "strategy": training.strategy,
         "grid": str(grid),
@@ -41,34 +41,51 @@ def plan_row(found: Info, grid: Grid) -> plan.Row:
         "available_bytes": found.totals["available_bytes"],
     }
     if recipe.trains_stacks:
-        row["run_flops"] = _over_steps(steps, [_number(each["update_flops"]) for each in rows])
+        row["run_flops"] = _over_batches(batches, [_number(each["update_flops"]) for each in rows])
     else:
         forward = [_number(each["forward_flops"]) for each in rows if each["forward_flops"]]
-        row["step_flops"] = accumulate * (3 * sum(forward) - forward[0])  # the input needs no gradient
-        row["run_flops"] = sum(steps) * _number(row["step_flops"])
+        batch_flops = 3 * sum(forward) - forward[0]  # the input needs no gradient
+        row["step_flops"] = accumulate * batch_flops
+        row["run_flops"] = sum(batches) * batch_flops  # the last step of an epoch may have fewer batches
     times = [each.get("update_seconds") for each in rows if recipe.trains_stacks]
     times = times or [found.totals.get("update_seconds")]
     if grid.size > 1 or None in times:
         return {**row, "times_are": _BY_SIMULATOR if grid.size > 1 else "not measured: too large"}
-    seconds = accumulate * _over_steps(steps, [_number(each) for each in times])
+    seconds = _over_batches(batches, [_number(each) for each in times])
     return {**row, "run_seconds": seconds, "times_are": _UPDATES_ALONE, **plan.cost(recipe, seconds)}
 
 
-def steps_of(recipe: Recipe, samples: int) -> list[int]:
-    """Return the number of steps: one for each stack of `greedy`, one number otherwise."""
+def batches_of(recipe: Recipe, samples: int) -> list[int]:
+    """Return the number of batches: one for each stack of `greedy`, one number otherwise."""
     from cotswold.training.jobs.extend import epochs_of
+    from cotswold.training.strategies import supervised
 
-    batches, epochs = samples / recipe.training.batch_size, epochs_of(recipe)
     if recipe.trains_stacks:
-        return [max(1, round(each * batches)) for each in epochs]
-    whole = max(1, int(batches))  # an epoch of a supervised run ends with its last whole batch
-    updates = -(-whole // int(getattr(recipe.training, "accumulate", 1)))
-    return [max(1, round(each * updates)) for each in epochs]
+        return [max(1, round(each * samples / recipe.training.batch_size)) for each in epochs_of(recipe)]
+    return [supervised.batches_of(each, _epoch_batches(recipe, samples)) for each in epochs_of(recipe)]
 
 
-def _over_steps(steps: Sequence[int], each: Sequence[float]) -> float:
-    """Return the sum over all steps of a figure of each stack; one number of steps is that of all stacks."""
-    counts = steps if len(steps) == len(each) else [steps[0]] * len(each)
+def steps_of(recipe: Recipe, samples: int) -> list[int]:
+    """Return the number of steps, for the same parts; a step of a supervised run may have several batches."""
+    from cotswold.training.strategies.supervised import updates_of
+
+    batches = batches_of(recipe, samples)
+    if recipe.trains_stacks:
+        return batches
+    accumulate = int(getattr(recipe.training, "accumulate", 1))
+    return [updates_of(each, _epoch_batches(recipe, samples), accumulate) for each in batches]
+
+
+def _epoch_batches(recipe: Recipe, samples: int) -> int:
+    """Return the batches of an epoch of a supervised run, which ends with its last whole batch."""
+    return max(1, samples // recipe.training.batch_size)
+
+
+def _over_batches(batches: Sequence[int], each: Sequence[float]) -> float:
+    """Return the sum over all batches of a figure of each stack; one number of batches is that of all
+    stacks.
+    """
+    counts = batches if len(batches) == len(each) else [batches[0]] * len(each)
     return sum(count * one for count, one in zip(counts, each, strict=True))
 
 

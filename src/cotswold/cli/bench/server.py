@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from cotswold.cli.bench.kernels import print_rows
 from cotswold.cli.support.json_output import Json
+from cotswold.cli.support.number_lists import numbers_of
 from cotswold.cli.support.tables import command, create_result_folder, thread_counts, write, write_result
 
 Flag = Annotated[bool, Parameter(negative=())]
@@ -96,7 +97,7 @@ def server(
         match=match,
         quick=quick,
         trace=trace,
-        copies=numbers_of(copies),
+        copies=numbers_of(copies, "--copies must be numbers, as in 1..5 or 1,3"),
         command=command(),
         say=write_note,
         write=lambda so_far: write(so_far, file, out),
@@ -109,20 +110,3 @@ def server(
             draw(found, out / name)
     if not json_:
         print_rows(found)
-
-
-def numbers_of(words: str | None) -> list[int]:
-    """Parse numbers such as 1..5 or 1,3; raises UserError for other texts.
-
-    >>> numbers_of("1..3"), numbers_of("1,4"), numbers_of(None)
-    ([1, 2, 3], [1, 4], [])
-    """
-    from cotswold.errors import UserError
-
-    if words is None:
-        return []
-    first, dots, last = words.partition("..")
-    numbers = (first, last) if dots else tuple(words.split(","))
-    if not all(number.strip().isdecimal() for number in numbers) or (dots and int(first) > int(last)):
-        raise UserError(f"--copies must be numbers, as in 1..5 or 1,3; got {words}")
-    return list(range(int(first), int(last) + 1)) if dots else [int(number) for number in numbers]

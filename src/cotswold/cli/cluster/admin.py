@@ -160,7 +160,7 @@ def drain(
     """
     from cotswold.errors import UserError
     from cotswold.phrases import counted
-    from cotswold.ui.terminal import show_stages, write_message, write_note
+    from cotswold.ui.terminal import print_result, show_stages, write_message
 
     if within <= 0:
         raise UserError(f"--within must be above 0 seconds, got {within:g}")
@@ -168,10 +168,10 @@ def drain(
         raise UserError("--lost and --back exclude each other: a lost server does not return")
     with operator_of(controllers, token_file) as operator:
         if lost:
-            write_note(f"{operator.declare_lost(server)} is declared lost")
+            print_result(f"{operator.declare_lost(server)} is declared lost")
             return 0
         if back:
-            write_note(
+            print_result(
                 f"{operator.undrain(server)} is back in service: it receives copies once its process runs"
             )
             return 0
@@ -183,7 +183,7 @@ def drain(
     if left:
         write_message(f"{server} still has {counted(left, 'copy')} after {within:g} s: {why}")
         return 1
-    write_note(
+    print_result(
         f"{server} has no copies left: its host ends its process, and does not restart it until "
         f"`cotswold cluster drain {server} --back`"
     )
@@ -216,12 +216,12 @@ def remove(
         COTSWOLD_TOKEN.
     """
     from cotswold.api.servers.cluster_admin import run_meant
-    from cotswold.ui.terminal import write_note
+    from cotswold.ui.terminal import print_result
 
     with operator_of(controllers, token_file) as operator:
         meant = run_meant(operator, run)
         operator.remove(meant)
-    write_note(f"deleted {meant} from the cluster")
+    print_result(f"deleted {meant} from the cluster")
 
 
 def _check_events(events: int) -> None:

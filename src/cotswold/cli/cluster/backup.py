@@ -44,11 +44,11 @@ def backup(
         COTSWOLD_TOKEN.
     """
     from cotswold.api.servers.backups import write_backup
-    from cotswold.ui.terminal import show_stages, write_note
+    from cotswold.ui.terminal import print_result, show_stages
 
     with operator_of(controllers, token_file) as operator, show_stages() as show:
         found = write_backup(operator, folder, run, lambda doing, done: show(doing, done))
-    write_note(found)
+    print_result(found)
 
 
 def restore(
@@ -106,7 +106,7 @@ def restore(
     """
     from cotswold.api.servers.backups import restore_backup
     from cotswold.cli.cluster.host import state_place
-    from cotswold.ui.terminal import write_note
+    from cotswold.ui.terminal import print_result
 
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
-    write_note(restore_backup(backup, folder, listen, name, place, controllers))
+    print_result(restore_backup(backup, folder, listen, name, place, controllers))

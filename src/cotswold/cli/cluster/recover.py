@@ -58,7 +58,7 @@ def recover(
     from cotswold.files import DirectoryLock
     from cotswold.replication.metadata_recovery import read_disks, recover
     from cotswold.replication.runtime.host_settings import DISKS_FOLDER, METADATA_FILE
-    from cotswold.ui.terminal import write_note
+    from cotswold.ui.terminal import print_result
 
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
     if lacking := [each for each in (folder, *others) if not (each / DISKS_FOLDER).is_dir()]:
@@ -67,4 +67,4 @@ def recover(
         disks = [disk for each in (folder, *others) for disk in sorted((each / DISKS_FOLDER).iterdir())]
         left_out = [each.strip() for each in without.split(",") if each.strip()]
         has = recover(place or folder / METADATA_FILE, read_disks(disks), left_out)
-    write_note(f"recovered {has}; now start the hosts of the cluster as before")
+    print_result(f"recovered {has}; now start the hosts of the cluster as before")

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from cotswold.cli.doctor.finding import NOTE, OK, SOFTWARE, Finding, install_program
-from cotswold.errors import INSTALL, MissingExtraError
+from cotswold.errors import MissingExtraError, install
 
 _ETCD_LEAST = (3, 4)
 _SECONDS = 10.0
-_DEVELOPMENT = "dev", "bench"
-"""Extras that no command needs."""
+_BENCHMARKS = "bench"
+"""The extra that no command needs."""
 _EXTRA = re.compile(r"""extra\s*==\s*["']([\w-]+)["']""")
 
 
@@ -27,7 +27,13 @@ def software() -> Iterator[Finding]:
     yield etcd(shutil.which("etcd"))
     yield ray()
     yield mpirun(shutil.which("mpirun"), shutil.which("srun"))
-    yield from extras(requires("cotswold") or [], is_installed)
+    try:
+        requirements = requires("cotswold") or []
+    except PackageNotFoundError:
+        said = "unknown, because Cotswold runs from its source and is not installed"
+        yield Finding(SOFTWARE, "extras", said, NOTE, "pip install . in a checkout of Cotswold")
+        return
+    yield from extras(requirements, is_installed)
 
 
 def etcd(program: str | None) -> Finding:
@@ -56,7 +62,7 @@ def ray() -> Finding:
     except MissingExtraError as error:
         missing = "is not installed" in str(error)
         said = f"not installed; {needed}" if missing else f"{error}"
-        return Finding(SOFTWARE, "Ray", said, NOTE, INSTALL.format("cluster"))
+        return Finding(SOFTWARE, "Ray", said, NOTE, install("cluster"))
     return Finding(SOFTWARE, "Ray", f"{version('ray')}, {needed}")
 
 
@@ -76,7 +82,7 @@ def extras(requirements: list[str], installed: Callable[[str], bool]) -> Iterato
     packages: dict[str, list[str]] = defaultdict(list)
     for each in requirements:
         extra, name = _EXTRA.search(each), re.match(r"[\w.-]+", each)
-        if extra and name and extra[1] not in _DEVELOPMENT and "sys_platform" not in each:
+        if extra and name and extra[1] != _BENCHMARKS and "sys_platform" not in each:
             packages[extra[1]].append(name[0])
     missing = {extra: [each for each in names if not installed(each)] for extra, names in packages.items()}
     if has := sorted(extra for extra, names in missing.items() if not names):
@@ -84,7 +90,7 @@ def extras(requirements: list[str], installed: Callable[[str], bool]) -> Iterato
     for lacking, names in sorted(missing.items()):
         if names and lacking != "cluster":  # the line of Ray says so
             said = f"not installed: {', '.join(names)}"
-            yield Finding(SOFTWARE, f"extra {lacking}", said, NOTE, INSTALL.format(lacking))
+            yield Finding(SOFTWARE, f"extra {lacking}", said, NOTE, install(lacking))
 
 
 def is_installed(package: str) -> bool:

@@ -22,7 +22,7 @@ def show(predicted: PredictedEvaluations, json_: bool) -> None:
     cluster, recipe, found = predicted.cluster, predicted.recipe, predicted.evaluations
     if json_:
         said = {"recipe": recipe.name, "samples": predicted.samples, "outputs": predicted.outputs}
-        print_json("simulate", {**said, "evaluations": [each.as_dict() for each in found]})
+        print_json("simulate.evaluations", {**said, "evaluations": [each.as_dict() for each in found]})
         return
     words = f"{recipe.name}, batch, {predicted.samples:,} samples, {predicted.outputs:,} outputs"
     table(f"{words}, on {cluster.name}: one evaluation", [_row(each) for each in found])

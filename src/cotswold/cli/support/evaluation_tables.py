@@ -5,13 +5,15 @@ Knows: the tables of selectivity and of confusion. Does not know: how figures ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cotswold.cli.support.tables import fits, print_fitting
+from cotswold.phrases import counted
 from cotswold.ui.terminal import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from cotswold.analysis import Classification, Evaluation, FewLabels, ObjectSelectivity, Regression
@@ -24,11 +26,7 @@ _MISTAKES = 10
 
 def print_selectivity(evaluation: Evaluation) -> None:
     """Print a table like the paper's Table 2, with held-out accuracies, and the best of each object."""
-    from rich.table import Table
-
-    table = Table(title="best neuron: accuracy on all images / on held-out halves", title_justify="left")
-    for heading in ("object", "layer", "guess", "random filters", "k-means", "control", "this network", "±"):
-        table.add_column(heading, justify="left" if heading in ("object", "layer") else "right")
+    rows = []
     for row in evaluation.objects:
         for layer in row.network:
             baselines = [
@@ -36,32 +34,31 @@ def print_selectivity(evaluation: Evaluation) -> None:
                 for layers in (row.random, row.dictionary, row.control)
             ]
             figures = [f"{row.guess:.3f}", *baselines, _describe_layer(layer), f"{layer.spread:.3f}"]
-            table.add_row(printable(row.name), layer.layer, *figures)
-    _print(table, [_describe_object(row) for row in evaluation.objects])
+            rows.append([printable(row.name), layer.layer, *figures])
+    headings = ["object", "layer", "guess", "random filters", "k-means", "control", "this network", "±"]
+    _print("best neuron: accuracy on all images / on held-out halves", headings, rows, left=2)
+    for row in evaluation.objects:
+        print(printable(_describe_object(row)))
     measured = [(row.name, row.few_labels) for row in evaluation.objects if row.few_labels is not None]
     for name, few in measured:
-        _print(_few_label_table(name, few), [])
+        _print_few_labels(name, few)
     for name, few in measured:
         for sentence in few.sentences(name):
             print(printable(sentence))
 
 
-def _few_label_table(name: str, few: FewLabels) -> Table:
-    """Return the accuracy by the number of labelled images, a row for each kind of features."""
-    from rich.table import Table
-
+def _print_few_labels(name: str, few: FewLabels) -> None:
+    """Print the accuracy by the number of labelled images, a row for each kind of features."""
     title = f"{printable(name)}: accuracy with few labels of each class, in %, ± over {few.draws} draws"
-    table = Table(title=title, title_justify="left")
-    table.add_column("features of")
-    for count in few.labels:
-        table.add_column(f"{count} label{'s' if count > 1 else ''}", justify="right")
+    headings = ["features of", *(counted(count, "label") for count in few.labels)]
+    rows = []
     for origin, curve in few.best_curves.items():
         layer = f" ({curve.layer})" if curve.layer else ""
         figures = zip(curve.means, curve.spreads, strict=True)
-        table.add_row(
-            f"{origin}{layer}", *(f"{100 * mean:.1f} ± {100 * spread:.1f}" for mean, spread in figures)
+        rows.append(
+            [f"{origin}{layer}", *(f"{100 * mean:.1f} ± {100 * spread:.1f}" for mean, spread in figures)]
         )
-    return table
+    _print(title, headings, rows, left=1)
 
 
 def _describe_object(row: ObjectSelectivity) -> str:
@@ -99,56 +96,59 @@ def show(found: Evaluation | Classification | Regression) -> None:
 
 def print_confusion(found: Classification) -> None:
     """Print the accuracy and the confusion of classes."""
-    from rich.table import Table
-
     print(f"{found.split}: {found.accuracy:.2%} of {found.samples} samples")
     if len(found.classes) > _MAX_CONFUSION_CLASSES:
-        _print(_mistake_table(found), [])
+        _print_mistakes(found)
         return
-    print("confusion: rows are true classes, columns are predictions")  # longer than a narrow table
-    table = Table()
-    table.add_column("")
     classes = [*map(printable, found.classes)]
-    for name in (*classes, "right"):
-        table.add_column(name, justify="right")
+    headings, rows = ["", *classes, "right"], []
     for label, row in enumerate(found.confusion):
         right = f"{row[label] / sum(row):.1%}" if sum(row) else ""
-        table.add_row(classes[label], *(str(value) for value in row), right)
-    _print(table, [])
+        rows.append([classes[label], *map(str, row), right])
+    truths, answers = ("rows", "columns") if fits(_table(headings, rows)) else ("columns", "rows")
+    _print(f"confusion: {truths} are true classes, {answers} are predictions", headings, rows)
 
 
 def print_errors(found: Regression) -> None:
     """Print the mean squared error, its root and the explained variance of each regression target."""
-    from rich.table import Table
-
     print(f"{found.split}: squared loss {found.loss:.5g} over {found.samples} samples")
-    table = Table()
-    for heading in ("target", "mean squared error", "RMSE", "explained"):
-        table.add_column(heading, justify="right")
+    rows = []
     figures = zip(found.names, found.squared_error, found.rmse, found.explained, strict=True)
     for name, error, root, part in figures:
-        table.add_row(printable(name), f"{error:.5g}", f"{root:.5g}", "" if part is None else f"{part:.1%}")
-    _print(table, [])
+        explained = "" if part is None else f"{part:.1%}"
+        rows.append([printable(name), f"{error:.5g}", f"{root:.5g}", explained])
+    _print("", ["target", "mean squared error", "RMSE", "explained"], rows)
 
 
-def _mistake_table(found: Classification) -> Table:
+def _print_mistakes(found: Classification) -> None:
+    """Print the most frequent mistakes."""
+    rows = [
+        [printable(truth), printable(answer), str(count)]
+        for count, truth, answer in found.mistakes[:_MISTAKES]
+    ]
+    title = "the most frequent mistakes (all of them: --json)"
+    _print(title, ["true class", "predicted", "samples"], rows, left=2)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> Table:
+    """Return a table with some ``left`` columns aligned at the left, and others at the right."""
     from rich.table import Table
 
-    table = Table(title="the most frequent mistakes (all of them: --json)", title_justify="left")
-    for heading in ("true class", "predicted", "samples"):
-        table.add_column(heading, justify="right" if heading == "samples" else "left")
-    for count, truth, answer in found.mistakes[:_MISTAKES]:
-        table.add_row(printable(truth), printable(answer), str(count))
+    table = Table()
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if index < left else "right")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
-def _print(table: Table, sentences: Iterable[str]) -> None:
+def _print(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> None:
+    """Print a title and a table, in the columns of the terminal."""
     from rich.console import Console
 
-    console: Console = Console(markup=False, emoji=False)  # class names may contain markup
-    (console if console.is_terminal else Console(width=120, markup=False, emoji=False)).print(table)
-    for sentence in sentences:
-        print(printable(sentence))
+    if title:
+        print(textwrap.fill(title, Console().width))
+    print_fitting(_table(headings, rows, left), headings, rows)
 
 
 def _layer_by_name(layers: Sequence[LayerSelectivity], name: str) -> LayerSelectivity | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -21,9 +22,25 @@ Json = Annotated[bool, Parameter(name=OPTION, negative=())]
 def print_json(name: str, content: Mapping[str, object]) -> None:
     """Print an object in one line: its schema, such as ``cotswold.info/1``, then the content.
 
-    Values that JSON does not know, such as paths, become text.
+    Values that JSON does not know, such as paths, become text; NaN and infinite numbers become null.
     """
-    print(json.dumps({"schema": schema_of(name), **content}, default=str))
+    told = {"schema": schema_of(name), **{key: _finite(each) for key, each in content.items()}}
+    print(json.dumps(told, default=str, allow_nan=False))
+
+
+def _finite(value: object) -> object:
+    """Return a value with None in place of all numbers that JSON lacks.
+
+    >>> _finite({"loss": [float("nan"), 1.0]})
+    {'loss': [None, 1.0]}
+    """
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value
 
 
 def schema_of(name: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.cli.support.json_output import print_json
+from cotswold.cli.support.number_lists import numbers_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -84,8 +85,8 @@ def print_fitting(drawn: Table, headings: Sequence[str], cells: Sequence[Sequenc
     """
     from rich.console import Console
 
-    console = Console(emoji=False)
-    if _width(drawn) <= console.width:
+    console = Console(emoji=False, markup=False)  # names of classes may contain markup
+    if fits(drawn):
         console.print(drawn)
         return
     cells = list(cells)
@@ -95,6 +96,13 @@ def print_fitting(drawn: Table, headings: Sequence[str], cells: Sequence[Sequenc
             count -= 1
         console.print(_transposed_table(headings, cells[:count]))
         cells = cells[count:]
+
+
+def fits(drawn: Table) -> bool:
+    """True if a table is no wider than the terminal."""
+    from rich.console import Console
+
+    return _width(drawn) <= Console().width
 
 
 def _transposed_table(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
@@ -114,20 +122,14 @@ def _width(drawn: Table) -> int:
     """Return the width that a table needs uncut, in terminal columns."""
     from rich.console import Console
 
-    return Console(width=10_000).measure(drawn).maximum
+    return Console(width=10_000, emoji=False, markup=False).measure(drawn).maximum
 
 
 def thread_counts(words: str | None) -> list[int]:
     """Parse numbers of threads such as 1,2; raises UserError for other texts."""
-    from cotswold.errors import UserError
     from cotswold.host import granted_cores
 
-    if words is None:
-        return [granted_cores(environ={})]
-    numbers = [word.strip() for word in words.split(",")]
-    if not all(number.isdigit() and int(number) >= 1 for number in numbers):
-        raise UserError(f"--threads must be numbers, as in 1,2; got {words}")
-    return [int(number) for number in numbers]
+    return numbers_of(words, "--threads must be numbers, as in 1,2") or [granted_cores(environ={})]
 
 
 def require_positive(number: int, option: str) -> int:

@@ -22,7 +22,7 @@ from cotswold.files import expanded
 from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
-from cotswold.run import RunDirectory, describe_environment
+from cotswold.run import RUNS, RunDirectory, describe_environment
 from cotswold.training.components import Components
 from cotswold.training.data.stores import (
     STORES,
@@ -204,7 +204,7 @@ def _directory(recipe: str | Path | None, directory: str | Path | None, override
     if directory is not None:
         return Path(directory)
     assert recipe is not None, "checked by open_job"
-    return Path("runs") / recipes.load(recipe, overrides).name
+    return RUNS / recipes.load(recipe, overrides).name
 
 
 def _resumed(

@@ -34,7 +34,7 @@ from cotswold.recipe.schema import (
     Network,
     SupervisedTraining,
 )
-from cotswold.run import Recorder, RunDirectory, describe_environment
+from cotswold.run import RUNS, Recorder, RunDirectory, describe_environment
 from cotswold.run.loggers.registry import check_observers
 from cotswold.training.async_sgd import module_downpour
 from cotswold.training.components import Components
@@ -170,7 +170,7 @@ def open_module_job(
         wanted = wanted.model_copy(update={"cluster": cluster})
     if mesh is not None:
         wanted = wanted.model_copy(update={"mesh": mesh})
-    path = Path("runs") / wanted.name if directory is None else Path(directory)
+    path = RUNS / wanted.name if directory is None else Path(directory)
 
     def job(run: RunDirectory, recipe: Recipe, resumed: bool, totals: tuple[Any, ...]) -> ModuleJob:
         return ModuleJob(

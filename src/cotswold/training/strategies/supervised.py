@@ -49,6 +49,22 @@ MakeValidationBatches = Callable[[], Iterable[Batch]]
 """Return a new iterator over the validation batches."""
 
 
+def batches_of(epochs: float, epoch_batches: int) -> int:
+    """Return the number of batches of some epochs."""
+    return max(1, round(epochs * epoch_batches))
+
+
+def updates_of(batches: int, epoch_batches: int, accumulate: int) -> int:
+    """Return the number of updates of some batches, each of ``accumulate``; the last one of an epoch has the
+    batches that remain.
+
+    >>> updates_of(27, epoch_batches=9, accumulate=4)
+    9
+    """
+    whole, rest = divmod(batches, epoch_batches)
+    return whole * -(-epoch_batches // accumulate) - (-rest // accumulate)
+
+
 class SupervisedStrategy:
     """The strategy `supervised`: a stochastic optimiser, one phase of epochs and one for each extension.
 
@@ -72,7 +88,7 @@ class SupervisedStrategy:
         self.network, self.training, self.loss, self.validation = network, training, loss, validation
         self.metrics = MetricSet(training.metrics, loss)
         self._epoch_batches, self._drawn = max(1, int(epoch_steps)), 0
-        self._epoch_updates = -(-self._epoch_batches // training.accumulate)
+        self._epoch_updates = updates_of(self._epoch_batches, self._epoch_batches, training.accumulate)
         self.phases = self._planned(epochs)
         self._device = torch.device(training.device)
         check_precision(training.precision, network)
@@ -147,8 +163,8 @@ class SupervisedStrategy:
 
     def _updates(self, epochs: float) -> int:
         """Return the number of updates of some epochs."""
-        whole, rest = divmod(max(1, round(epochs * self._epoch_batches)), self._epoch_batches)
-        return whole * self._epoch_updates - (-rest // self.training.accumulate)
+        batches = batches_of(epochs, self._epoch_batches)
+        return updates_of(batches, self._epoch_batches, self.training.accumulate)
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """Return the network's outputs."""
