@@ -310,7 +310,8 @@ class TestJsonOutput:
     def test_names_of_schemas_are_found_in_functions_and_conditions(self) -> None:
         found = json_output.schemas()
         assert {"bench.kernels", "bench.server", "bench.server-trace", "bench.server-copies"} <= found.keys()
-        assert found["simulate"] == ["recipe", "updates", "samples", "outputs", "evaluations"]
+        assert found["simulate"] == ["recipe", "updates"]
+        assert found["simulate.evaluations"] == ["recipe", "samples", "outputs", "evaluations"]
         assert found["verify"] == ["path", "kind", "is_valid", "findings"]
 
     def test_the_example_of_an_error_is_what_the_command_prints(self, pages: Mapping[str, str]) -> None:

@@ -55,7 +55,8 @@ CONTENTS = {
         "info.store": "For a store: its contents and its preparation.",
     },
     "simulate": {
-        "simulate": "The prediction: `updates`, or for strategy `batch` `evaluations`.",
+        "simulate": "The predicted steps on each grid.",
+        "simulate.evaluations": "For strategy `batch`: the predicted evaluations by each number of workers.",
         "simulate.list": "With `--list`: the shipped clusters.",
     },
     "bench kernels": {
@@ -103,7 +104,8 @@ def json_page() -> str:
     return (
         "# JSON output\n\n"
         "With `--json` a command prints one JSON object in one line to the standard output. `cotswold\n"
-        "predict` prints several such lines. Progress, notes and warnings are on the standard error.\n\n"
+        "predict` prints several such lines. Progress, notes and warnings are on the standard error.\n"
+        "A number that JSON lacks, such as infinity, is `null`.\n\n"
         "The first field, `schema`, has the name and the version of the object's schema. The version\n"
         "increases if a field changes its meaning or disappears. A new field does not change it, so ignore\n"
         "fields that you do not know.\n\n"
