@@ -61,6 +61,7 @@ def test_a_result_is_printed_and_left_as_a_file(tmp_path: Path, capsys: pytest.C
     words = ("--rounds", "1", "--json", "--out", str(tmp_path / "new"))
     assert status(import_time, *words) == 0
     printed = json.loads(capsys.readouterr().out)
+    assert printed.pop("schema") == "cotswold.bench.import-time/1"
     assert printed == json.loads((tmp_path / "new" / "import-time.json").read_text())
     assert printed["bench"] == "import-time" and printed["machine"]["cores"] >= 1
 

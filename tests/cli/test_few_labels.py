@@ -169,7 +169,7 @@ def test_report_opens_the_page_where_there_is_a_display(
 @pytest.mark.parametrize(("words", "is_open"), [((), False), (("OPEN=1",), True)])
 def test_make_demo_ends_with_the_report(words: tuple[str, ...], is_open: bool) -> None:
     said = subprocess.run(
-        ["make", "--dry-run", "--always-make", "demo", *words],
+        ["make", "--no-print-directory", "--dry-run", "--always-make", "demo", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,

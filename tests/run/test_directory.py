@@ -69,9 +69,9 @@ def test_a_run_without_a_recorded_environment_opens(tmp_path: Path) -> None:
     assert RunDirectory.open(tmp_path).environment() == {}
 
 
-@pytest.mark.parametrize("name", ["", "nowhere"])
-def test_a_directory_without_a_run_is_not_opened(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RunError, match=r"not the directory of a run: it has no recipe\.toml"):
+@pytest.mark.parametrize(("name", "why"), [("", r"it has no recipe\.toml"), ("nowhere", "it does not exist")])
+def test_a_directory_without_a_run_is_not_opened(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(RunError, match=f"not the directory of a run: {why}"):
         RunDirectory.open(tmp_path / name)
 
 

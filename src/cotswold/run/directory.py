@@ -189,8 +189,9 @@ class RunDirectory:
         try:
             open_reading(run.recipe).close()
         except (FileNotFoundError, NotADirectoryError) as error:
-            why = "has no recipe.toml" if run.path.exists() else "does not exist"
-            raise RunError(f"{run.path} is not the directory of a run: it {why}") from error
+            if not run.path.exists():
+                raise RunError(f"{run.path} is not the directory of a run: it does not exist") from error
+            raise RunError(f"{run.path} is not the directory of a run: it has no recipe.toml") from error
         except OSError as error:
             raise RunError(f"{run.recipe} cannot be read: {error.strerror}") from error
         return run
