@@ -37,7 +37,7 @@ def cells(name: str) -> list[tuple[str, str]]:
         if isinstance(node, ast.FunctionDef) and node.name == "main":
             found.append(("code", settings(f"runs/{name}", False)))
             found += [("code", each) for each in _paragraphs(node, lines)]
-        elif part != "import argparse":
+        elif not part.startswith("from argparse "):
             is_import = isinstance(node, ast.Import | ast.ImportFrom)
             if is_import and found[-1][1].startswith(("import ", "from ")):
                 blank = "\n" if lines[last] else "\n\n"
