@@ -169,7 +169,7 @@ from cotswold.ops import batched
 if len(sys.argv) > 1:  # and replaced on the disk, before a kernel is needed
     file = Path(sys.argv[1])
     text = file.read_text()
-    new = text.replace("A_PITCH = 9\\n    B_PITCH = 10\\n", "A_PITCH = 10\\n    B_PITCH = 9\\n")
+    new = text.replace('"a_pitch", "b_pitch"', '"b_pitch", "a_pitch"')
     assert new != text
     file.write_text(new)
 layer = BlockLocal(MapShape(3, 6, 6), Window(3), Window(3), 1, 1, 5)
