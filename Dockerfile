@@ -29,9 +29,9 @@ RUN uv pip install --no-cache --compile-bytecode --python /opt/cotswold \
 FROM python:${PYTHON}-slim-bookworm AS runtime
 RUN groupadd --gid 10001 cotswold \
     && useradd --uid 10001 --gid cotswold --create-home --shell /usr/sbin/nologin cotswold \
-    && install --directory --owner cotswold --group cotswold /work
+    && install --directory --owner cotswold --group cotswold /srv/cotswold
 ENV PATH=/opt/cotswold/bin:$PATH PYTHONUNBUFFERED=1
-WORKDIR /work
+WORKDIR /srv/cotswold
 ENTRYPOINT ["cotswold"]
 CMD ["--help"]
 

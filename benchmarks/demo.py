@@ -12,7 +12,6 @@ are in FOLDER already are not computed again.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import subprocess
@@ -24,10 +23,12 @@ from typing import Any
 from cotswold import analysis, training
 from cotswold.analysis.selectivity.few_label_results import LabelCurve
 from cotswold.bench.measure import document
+from cotswold.cli.support.tables import table, write_result
 from cotswold.data import as_image_transform, open_source
 from cotswold.nn import StackNetwork
 from cotswold.recipe import load
 from cotswold.run import RunDirectory
+from lib.command import Json, command, main
 
 SEEDS = (0, 1, 2)
 FLAT = (
@@ -78,7 +79,7 @@ def dictionaries(folder: Path, stores: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def tested(folder: Path, seed: int) -> dict[str, Any]:
+def seed_result(folder: Path, seed: int) -> dict[str, Any]:
     """Return the results of a seed."""
     run, stores = folder / f"demo-{seed}", folder / "stores"
     kept = run / "baselines.json"
@@ -108,9 +109,19 @@ def tested(folder: Path, seed: int) -> dict[str, Any]:
     }
 
 
-def main(folder: Path, results_folder: Path) -> None:
-    """Train, test, write."""
-    results = [tested(folder, seed) for seed in SEEDS]
+def demo(folder: Path, *, out: Path = Path(__file__).parent / "results", json_: Json = False) -> None:
+    """Train and test the recipe `demo` with three seeds, and compare it with further k-means dictionaries.
+
+    Parameters
+    ----------
+    folder
+        Directory of runs and stores; results that it has are not computed again.
+    out
+        Directory for demo.json.
+    json_
+        Print JSON.
+    """
+    results = [seed_result(folder, seed) for seed in SEEDS]
     summary = {
         name: [
             round(fmean(result["few_labels"][name]["mean"][index] for result in results), 4)
@@ -118,23 +129,14 @@ def main(folder: Path, results_folder: Path) -> None:
         ]
         for name in results[0]["few_labels"]
     }
-    written = document(
-        "demo",
-        "python benchmarks/demo.py FOLDER",
-        labels=results[0]["labels"],
-        accuracy_mean_of_seeds=summary,
-        seeds=results,
-    )
-    results_folder.mkdir(parents=True, exist_ok=True)
-    (results_folder / "demo.json").write_text(json.dumps(written, indent=1))
-    print(json.dumps(summary, indent=1))
+    labels = results[0]["labels"]
+    found = document("demo", command(), labels=labels, accuracy_mean_of_seeds=summary, seeds=results)
+    write_result(found, "demo", out, json_)
+    if not json_:
+        heads = [f"{each} label{'s' * (each > 1)}" for each in labels]
+        means = [{"features of": name, **dict(zip(heads, row, strict=True))} for name, row in summary.items()]
+        table("mean accuracy of the seeds", means)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("folder", type=Path, help="directory of runs and stores")
-    parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parent / "results", help="directory for demo.json"
-    )
-    given = parser.parse_args()
-    main(given.folder, given.out)
+    main(demo)

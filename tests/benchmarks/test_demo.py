@@ -8,16 +8,19 @@ from pathlib import Path
 import pytest
 
 import demo
+from lib.command import main
 
 
 def test_the_result_has_commit_machine_and_the_mean_of_the_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tested(folder: Path, seed: int) -> dict[str, object]:
+    def seed_result(folder: Path, seed: int) -> dict[str, object]:
         return {"seed": seed, "labels": [1, 2], "few_labels": {"pixels": {"mean": [0.1 * seed, 0.5]}}}
 
-    monkeypatch.setattr(demo, "tested", tested)
-    demo.main(tmp_path / "runs", tmp_path / "results")
+    monkeypatch.setattr(demo, "seed_result", seed_result)
+    with pytest.raises(SystemExit) as left:
+        main(demo.demo, [str(tmp_path / "runs"), "--out", str(tmp_path / "results")])
+    assert left.value.code == 0
     found = json.loads((tmp_path / "results" / "demo.json").read_text())
     assert {"commit", "changed", "load"} <= found.keys() and found["machine"]["processor"]
     assert (found["bench"], found["labels"]) == ("demo", [1, 2])

@@ -83,10 +83,10 @@ def test_a_zip_from_inside_the_folder_of_categories_fits_the_patterns_of_recipes
     archive_of(tmp_path, bad, ["101_ObjectCategories/"])
     patterns = {name: recipes.load(name).data for name in ("faces", "faces-control", "distbelief-images")}
     for data in patterns.values():
-        found = open_samples(good, "images", exclude=data.exclude, labels=data.labels)  # type: ignore[union-attr]
+        found = open_samples(good, "images", exclude=data.exclude, labels=data.labels)  # type: ignore[union-attr]  # images
         assert 0 < len(found) < 12
         with pytest.raises(SourceError, match=r"matches none of the 12 names in"):
-            open_samples(bad, "images", exclude=data.exclude)  # type: ignore[union-attr]
+            open_samples(bad, "images", exclude=data.exclude)  # type: ignore[union-attr]  # images
 
 
 def test_binary_files_of_cifar_are_split_as_published(tmp_path: Path) -> None:

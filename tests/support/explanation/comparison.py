@@ -5,9 +5,7 @@ Knows: sentences of the page. Does not know: how they are looked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from tests.support.explanation.quote import NUMBERS, Quote
 from tests.support.explanation.reading import (
@@ -31,8 +29,7 @@ from tests.support.explanation.reading import (
 AUTOGRAD = "PyTorch's autograd"
 
 
-def _quote(text: str, file: str, values: Callable[[Any], Iterable[object]]) -> Quote:
-    return Quote("comparison", text, file, values)
+_quote = partial(Quote, "comparison")
 
 
 COMPARISON = [

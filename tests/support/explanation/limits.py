@@ -5,8 +5,7 @@ Knows: sentences of the page. Does not know: how they are looked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from functools import partial
 
 from tests.support.explanation.quote import CODE, NUMBERS, Quote
 from tests.support.explanation.reading import (
@@ -28,9 +27,7 @@ from cotswold.recipe.schema.cluster import MOST_COPIES
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.replica.lease import DRIFT
 
-
-def _quote(text: str, file: str, values: Callable[[Any], Iterable[object]]) -> Quote:
-    return Quote("limits", text, file, values)
+_quote = partial(Quote, "limits")
 
 
 LIMITS = [

@@ -5,9 +5,7 @@ Knows: sentences of the page. Does not know: how they are looked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from tests.support.explanation.quote import Quote
 from tests.support.explanation.reading import (
@@ -26,9 +24,7 @@ from tests.support.explanation.reading import (
     rounded,
 )
 
-
-def _quote(text: str, file: str, values: Callable[[Any], Iterable[object]]) -> Quote:
-    return Quote("papers", text, file, values)
+_quote = partial(Quote, "papers")
 
 
 PAPERS = [
