@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from docs.figures import draw
-from tests.docs import test_names as names
 from tests.support.explanation import comparison, limits, papers, servers
 from tests.support.explanation.quote import Quote
 from tests.support.explanation.reading import RESULTS, processor
@@ -118,14 +117,6 @@ def absent_tests(text: str) -> list[str]:
 @parametrised
 def test_named_tests_exist(page: Path) -> None:
     assert absent_tests(read(page.stem)) == []
-
-
-@parametrised
-def test_names_files_links_and_commands_exist(page: Path) -> None:
-    names.test_names_of_the_package_are_those_of_a_module_a_function_or_a_field(page)
-    names.test_files_of_the_repository_are_there(page)
-    names.test_links_lead_to_a_page_and_a_heading(page)
-    names.test_commands_parse(page)
 
 
 @parametrised

@@ -15,7 +15,6 @@ from typing import Any, get_args
 import pytest
 import yaml
 from cyclopts.exceptions import MissingArgumentError
-from docs.generator import stage
 from tests.cli.test_help_texts import parses
 
 from cotswold.host.keyring import KeyringFile
@@ -202,22 +201,6 @@ class TestRotation:
             subprocess.run(["bash", "-ec", step], cwd=tmp_path, check=True)
             assert KeyringFile(tmp_path / "token").refresh().tokens == tuple(ring)
         assert [each.name for each in tmp_path.iterdir()] == ["token"]
-
-
-def test_links_between_the_pages_and_their_anchors_exist() -> None:
-    for name, text in PAGES.items():
-        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
-            if "://" in target:
-                continue
-            path, _, anchor = target.partition("#")
-            file = (HOW_TO / path).resolve() if path else HOW_TO / f"{name}.md"
-            assert file.is_file(), f"{name}.md links to {target}"
-            headings = (
-                re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-                if anchor
-                else []
-            )
-            assert not anchor or anchor in map(stage.slug_of, headings), f"{name}.md links to {target}"
 
 
 def test_every_page_is_in_the_navigation_and_install_is_first() -> None:
